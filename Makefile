@@ -1,0 +1,52 @@
+# Every target that needs the environment sets it up itself: `make demo` is enough on a fresh
+# machine with Python, a C++ compiler, git and make.
+
+PYTHON ?= python3
+TORCH_INDEX ?=
+JOBS ?=
+TESTS ?= tests
+BENCH ?=
+
+# -I: Python ignores the PYTHON* variables, the user's packages and the current folder.
+VENV := .venv
+RUN := $(VENV)/bin/python -I
+INSTALL := $(PYTHON) -I requirements/install.py \
+	$(if $(TORCH_INDEX),--torch-index $(TORCH_INDEX)) $(if $(JOBS),--jobs $(JOBS))
+
+# For the programs that Python starts in its turn.
+unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
+
+.PHONY: help setup develop demo test lint bench clean
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@echo
+	@echo 'Variables:'
+	@echo '  PYTHON       interpreter to start from (python3): 3.11 or 3.12'
+	@echo '  TORCH_INDEX  index of CPU builds of torch, where pip would take CUDA packages'
+	@echo '  JOBS         compilers at a time while mmcv is built'
+	@echo '  TESTS        what make test runs (tests)'
+	@echo '  BENCH        arguments of make bench'
+
+setup: ## make .venv with the whole stack, or complete it
+	@$(INSTALL)
+
+develop: ## link mminline into .venv for development (make setup undoes it)
+	@$(INSTALL) --editable
+
+demo: setup ## see it work
+	$(RUN) tools/demo.py
+
+test: setup ## run the tests against the installed wheel
+	$(RUN) -m pytest $(TESTS)
+
+lint: setup ## check style and layout
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+
+bench: setup ## measure speed and memory
+	$(RUN) benchmarks/run.py $(BENCH)
+
+clean: ## remove .venv and caches (the built mmcv stays in the user's cache)
+	rm -rf .venv .venv.old .venv.lock .pytest_cache .ruff_cache build dist *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

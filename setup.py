@@ -1,0 +1,73 @@
+"""Packaging of mminline; settings of tools are in pyproject.toml."""
+
+import re
+import shutil
+from pathlib import Path
+from shutil import ignore_patterns
+
+from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
+
+ROOT = Path(__file__).parent
+
+# mmengine reads `mmdet::` bases through pkg_resources, gone in setuptools 82.
+SETUPTOOLS = 'setuptools>=77,<82'
+# Not among the base dependencies: the stack also exists under other distribution names, and pip
+# would overwrite it.
+OPENMMLAB = [
+    'mmengine>=0.10.7,<1',
+    'mmcv>=2.1.0,<2.2',  # mmdet and mmseg refuse 2.2
+    'mmdet>=3.3.0,<3.4',
+    'mmsegmentation>=1.2.2,<1.3',
+    'ftfy',  # mmseg imports this and the next, and declares neither
+    'regex',
+    'pycocotools',  # writes the masks of the data set that mminline draws
+    SETUPTOOLS,
+]
+
+
+class BuildWithMim(build_py):
+    """Adds ``mminline/.mim``, in which mim looks for configs, tools and the model index."""
+
+    def run(self) -> None:
+        super().run()
+        if self.editable_mode:
+            return
+        mim = Path(self.build_lib, 'mminline', '.mim')
+        shutil.rmtree(mim, ignore_errors=True)
+        for folder in ('configs', 'tools'):
+            shutil.copytree(ROOT / folder, mim / folder, ignore=ignore_patterns('__pycache__'))
+        shutil.copy2(ROOT / 'model-index.yml', mim)
+
+
+def read_version() -> str:
+    text = (ROOT / 'mminline' / 'version.py').read_text()
+    return re.search(r"__version__ = '(.+)'", text).group(1)
+
+
+setup(
+    name='mminline',
+    version=read_version(),
+    description='InLine attention backbones for OpenMMLab detection and segmentation',
+    long_description=(ROOT / 'README.md').read_text(),
+    long_description_content_type='text/markdown',
+    license='Apache-2.0',
+    license_files=['LICENSE'],
+    project_urls={'Paper': 'https://arxiv.org/abs/2412.06590'},
+    packages=find_packages(include=['mminline', 'mminline.*']),
+    python_requires='>=3.10',
+    install_requires=[
+        'torch>=2.1',  # the oldest with wheels of mmcv 2.1
+        'numpy>=1.23',  # the oldest with wheels for Python 3.11
+    ],
+    extras_require={
+        'openmmlab': OPENMMLAB,
+        # Later openxlab insists on setuptools 60.
+        'mim': [*OPENMMLAB, 'openmim>=0.3.9', 'openxlab<0.0.12'],
+        'timm': ['timm>=1.0', 'torchvision'],
+        'export': ['onnx', 'onnxscript', 'onnxruntime'],
+        'dev': ['ninja', 'pytest', 'ruff', SETUPTOOLS, 'wheel'],
+    },
+    cmdclass={'build_py': BuildWithMim},
+    zip_safe=False,
+)
