@@ -1,0 +1,29 @@
+"""Layers of the InLine backbones, from pure functions to blocks.
+
+Tensors end in their shape: B batch (or batch x windows), L tokens, M keys, N heads,
+D channels a head, C channels, H W grid; digits are sizes. A grid is ``hw_shape``.
+"""
+
+from .attention import InLineAttention, SoftmaxAttention
+from .block import MLP, Block
+from .embed import PatchEmbed, PatchMerging, resize_position
+from .functional import (
+    folded_inline_attention,
+    inline_attention,
+    linear_attention,
+    local_residual,
+)
+
+__all__ = [
+    'MLP',
+    'Block',
+    'InLineAttention',
+    'PatchEmbed',
+    'PatchMerging',
+    'SoftmaxAttention',
+    'folded_inline_attention',
+    'inline_attention',
+    'linear_attention',
+    'local_residual',
+    'resize_position',
+]

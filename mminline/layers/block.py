@@ -1,0 +1,70 @@
+"""Pre-norm transformer block."""
+
+import torch.utils.checkpoint
+from mmcv.cnn.bricks import DropPath
+from mmengine.model import BaseModule
+from torch import Tensor, nn
+
+
+class MLP(BaseModule):
+    """Two linears with a GELU between.
+
+    Args:
+        embed_dims: Channels of the tokens.
+        ratio: Hidden channels for each channel of the tokens.
+        drop_rate: Dropout after the second linear.
+    """
+
+    def __init__(self, embed_dims: int, ratio: float, drop_rate: float = 0.0) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(embed_dims, int(embed_dims * ratio))
+        self.act = nn.GELU()
+        self.fc2 = nn.Linear(int(embed_dims * ratio), embed_dims)
+        self.drop = nn.Dropout(drop_rate)
+
+    def forward(self, x_BLC: Tensor) -> Tensor:
+        return self.drop(self.fc2(self.act(self.fc1(x_BLC))))
+
+
+class Block(BaseModule):
+    """Attention and MLP, each behind a LayerNorm and added to its input.
+
+    Args:
+        attention: Layer called as ``attention(x_BLC, hw_shape)``.
+        embed_dims: Channels of the tokens.
+        mlp_ratio: Hidden channels of the MLP for each channel of the tokens.
+        norm_eps: Epsilon of both LayerNorms.
+        drop_rate: Dropout after the MLP.
+        drop_path_rate: Share of images for which a branch is skipped in training.
+        with_cp: Whether to save memory in training by computing the block twice.
+    """
+
+    def __init__(
+        self,
+        attention: nn.Module,
+        embed_dims: int,
+        mlp_ratio: float,
+        norm_eps: float = 1e-5,
+        drop_rate: float = 0.0,
+        drop_path_rate: float = 0.0,
+        with_cp: bool = False,
+    ) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(embed_dims, eps=norm_eps)
+        self.attn = attention
+        self.norm2 = nn.LayerNorm(embed_dims, eps=norm_eps)
+        self.mlp = MLP(embed_dims, mlp_ratio, drop_rate)
+        self.drop_path = DropPath(drop_path_rate) if drop_path_rate else nn.Identity()
+        self.with_cp = with_cp
+
+    def forward(self, x_BLC: Tensor, hw_shape: tuple[int, int]) -> Tensor:
+        if self.with_cp and self.training and torch.is_grad_enabled():
+            # The reentrant kind makes DistributedDataParallel see parameters twice.
+            return torch.utils.checkpoint.checkpoint(
+                self._forward, x_BLC, hw_shape, use_reentrant=False
+            )
+        return self._forward(x_BLC, hw_shape)
+
+    def _forward(self, x_BLC: Tensor, hw_shape: tuple[int, int]) -> Tensor:
+        x_BLC = x_BLC + self.drop_path(self.attn(self.norm1(x_BLC), hw_shape))
+        return x_BLC + self.drop_path(self.mlp(self.norm2(x_BLC)))

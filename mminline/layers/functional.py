@@ -1,0 +1,246 @@
+"""InLine attention as pure functions of tensors.
+
+All sums over tokens are taken in float32 at least: over the tens of thousands of tokens of a
+detection image they overflow float16 and lose their digits in bfloat16.
+"""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def full_precision(x: Tensor) -> torch.autocast:
+    """Context in which autocast leaves the products of float32 tensors alone."""
+    return torch.autocast(x.device.type, enabled=False)
+
+
+def upcast(x: Tensor) -> Tensor:
+    """Widen half precision to float32; float32 and float64 stay as they are."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+FEATURE_MAPS: dict[str, Callable[[Tensor], Tensor]] = {
+    'identity': lambda x: x,
+    'relu': F.relu,
+    'leaky_relu': F.leaky_relu,
+    # In float16 it would be infinite from 56 on.
+    'exp': lambda x: torch.exp(0.2 * upcast(x)),
+}
+NON_NEGATIVE_FEATURE_MAPS = ('relu', 'exp')
+
+
+def token_mean(x: Tensor, valid: Tensor | None = None) -> Tensor:
+    """Average over tokens, the second last dimension, which is kept.
+
+    Args:
+        x: Tokens, ``(..., L, C)``.
+        valid: 1 for tokens that count, 0 for padding, broadcastable to ``x``.
+    """
+    x = upcast(x)
+    if valid is None:
+        return x.mean(dim=-2, keepdim=True)
+    return (x * valid).sum(dim=-2, keepdim=True) / upcast(valid).sum(dim=-2, keepdim=True)
+
+
+def inline_attention(
+    q_BNLD: Tensor, k_BNMD: Tensor, v_BNMD: Tensor, scale: float, valid_BNM1: Tensor | None = None
+) -> Tensor:
+    """Mix values by injective linear attention, in time linear in tokens.
+
+    Query ``i`` gives value ``j`` the weight ``s_ij - mean_j(s_ij) + 1 / M`` with
+    ``s_ij = scale / M * <q_i, k_j>`` (arXiv:2412.06590, Eq. 5). Summed over ``j``, that is the
+    mean value plus the query times the covariance of keys and values, so the L x M weights
+    are never built.
+
+    Args:
+        q_BNLD: Queries, after the feature map.
+        k_BNMD: Keys, after the feature map.
+        v_BNMD: Values, one for each key.
+        scale: Factor on the query-key product, usually ``D ** -0.5``.
+        valid_BNM1: 1 for keys that take part, 0 for padding. All take part if not given.
+    """
+    with full_precision(v_BNMD):
+        v_mean_BN1D = token_mean(v_BNMD, valid_BNM1)
+        centred_BNMD = upcast(v_BNMD) - v_mean_BN1D
+        if valid_BNM1 is None:
+            num_keys = k_BNMD.shape[-2]
+        else:
+            num_keys = upcast(valid_BNM1).sum(dim=-2, keepdim=True)
+            centred_BNMD = centred_BNMD * valid_BNM1
+        # Centring one factor is enough for a covariance.
+        covariance_BNDD = upcast(k_BNMD).transpose(-2, -1) @ centred_BNMD * (scale / num_keys)
+    out_BNLD = (q_BNLD @ covariance_BNDD.to(q_BNLD.dtype)).to(v_BNMD.dtype)
+    return out_BNLD + v_mean_BN1D.to(v_BNMD.dtype)
+
+
+def linear_attention(
+    q_BNLD: Tensor, k_BNMD: Tensor, v_BNMD: Tensor, valid_BNM1: Tensor | None = None
+) -> Tensor:
+    """Mix values by plain linear attention: weights divided by their sum, hence not injective.
+
+    Args:
+        q_BNLD: Queries, after a feature map without negative values.
+        k_BNMD: Keys, after the same feature map.
+        v_BNMD: Values, one for each key.
+        valid_BNM1: 1 for keys that take part, 0 for padding. All take part if not given.
+    """
+    with full_precision(v_BNMD):
+        k_BNMD = upcast(k_BNMD) if valid_BNM1 is None else upcast(k_BNMD) * valid_BNM1
+        k_sum_BN1D = k_BNMD.sum(dim=-2, keepdim=True)
+        product_BNDD = k_BNMD.transpose(-2, -1) @ upcast(v_BNMD)
+        q_float_BNLD = upcast(q_BNLD)
+        divisor_BNL1 = q_float_BNLD @ k_sum_BN1D.transpose(-2, -1) + 1e-6
+        out_BNLD = q_float_BNLD @ product_BNDD / divisor_BNL1
+    return out_BNLD.to(v_BNMD.dtype)
+
+
+def folded_inline_attention(
+    x_BLC: Tensor,
+    x_mean_B1C: Tensor,
+    qkv_weight: Tensor,
+    qkv_bias: Tensor,
+    num_heads: int,
+    scale: float,
+    kernel_BC33: Tensor | None = None,
+    hw_shape: tuple[int, int] | None = None,
+) -> Tensor:
+    """InLine attention with the identity feature map, without ever building queries and keys.
+
+    Queries and keys are linear in the tokens, so all they do folds into one C x C matrix for
+    each image, see ``fold_attention``. With the projection that follows, four products of the
+    tokens with C x C matrices remain, and two L x C tensors less than in the usual form.
+
+    Args:
+        x_BLC: Tokens.
+        x_mean_B1C: Their mean, as ``token_mean`` gives it.
+        qkv_weight: Rows of queries, keys and values, ``(3C, C)``.
+        qkv_bias: The same for the biases, ``(3C,)``.
+        num_heads: Heads, each of ``D = C / num_heads`` consecutive channels.
+        scale: Factor on the query-key product.
+        kernel_BC33: Kernels of the local residual, which is added if they are given.
+        hw_shape: Height and width of the grid, for the local residual.
+    """
+    v_weight, v_bias = qkv_weight.chunk(3)[2], qkv_bias.chunk(3)[2]
+    v_BLC = F.linear(x_BLC, v_weight, v_bias)
+    with full_precision(x_BLC):
+        v_mean_B1C = F.linear(x_mean_B1C, upcast(v_weight), upcast(v_bias))
+        # Without centring the difference of two large numbers would cost digits. Tokens, not
+        # values: those of half precision come from rounded weights and miss ``v_mean_B1C``.
+        centred_BLC = upcast(x_BLC) - x_mean_B1C
+        covariance_BCC = centred_BLC.transpose(1, 2) @ upcast(v_BLC) / x_BLC.shape[1]
+        mixing_BCC, offset_B1C = fold_attention(
+            covariance_BCC, v_mean_B1C, qkv_weight, qkv_bias, num_heads, scale
+        )
+    x_BLC, mixing_BCC, offset_B1C = (
+        part.to(v_BLC.dtype) for part in (x_BLC, mixing_BCC, offset_B1C)
+    )
+    if kernel_BC33 is None:
+        return torch.baddbmm(offset_B1C, x_BLC, mixing_BCC)
+    # In place: the backward of a convolution does not ask for its output.
+    return local_residual(v_BLC, kernel_BC33, hw_shape, offset_B1C).baddbmm_(x_BLC, mixing_BCC)
+
+
+def fold_attention(
+    covariance_BCC: Tensor,
+    v_mean_B1C: Tensor,
+    qkv_weight: Tensor,
+    qkv_bias: Tensor,
+    num_heads: int,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    """InLine attention of an image as one affine map of its tokens: ``x @ mixing + offset``.
+
+    The covariance of keys and values of head h is ``Wk_h Cov(x, v_h)``, and a query is
+    ``Wq_h x + bq_h``. The key bias cancels: a covariance does not see it.
+
+    Args:
+        covariance_BCC: Covariance of the channels of tokens (rows) and values (columns).
+        v_mean_B1C: Mean value.
+        qkv_weight: Rows of queries, keys and values, ``(3C, C)``.
+        qkv_bias: The same for the biases, ``(3C,)``.
+        num_heads: Heads, each of ``D = C / num_heads`` consecutive channels.
+        scale: Factor on the query-key product.
+    """
+    q_weight_NDC, k_weight_NDC = (
+        upcast(part).unflatten(0, (num_heads, -1)) for part in qkv_weight.chunk(3)[:2]
+    )
+    q_bias_N1D = upcast(qkv_bias.chunk(3)[0]).unflatten(0, (num_heads, 1, -1))
+    covariance_BNCD = covariance_BCC.unflatten(-1, (num_heads, -1)).transpose(1, 2)
+    kv_BNDD = scale * k_weight_NDC @ covariance_BNCD
+    mixing_BNCD = q_weight_NDC.transpose(1, 2) @ kv_BNDD
+    mixing_BCC = mixing_BNCD.transpose(1, 2).flatten(-2)
+    offset_B1C = v_mean_B1C + (q_bias_N1D @ kv_BNDD).transpose(1, 2).flatten(-2)
+    return mixing_BCC, offset_B1C
+
+
+def local_residual(
+    v_BLC: Tensor,
+    kernel_BC33: Tensor,
+    hw_shape: tuple[int, int],
+    offset_B1C: Tensor | None = None,
+) -> Tensor:
+    """Run each image's own 3x3 depth-wise kernel over its values, with zero padding.
+
+    Args:
+        v_BLC: Values.
+        kernel_BC33: One 3x3 kernel for each image and channel.
+        hw_shape: Height and width of the grid.
+        offset_B1C: A constant to add, which costs nothing as the bias of the convolution.
+    """
+    kernel_BC33 = kernel_BC33.to(v_BLC.dtype)
+    if torch.compiler.is_compiling():
+        return _shifted_sum(v_BLC, kernel_BC33, hw_shape, offset_B1C)
+    if v_BLC.is_cuda or len(v_BLC) > 8:
+        return _grouped_convolution(v_BLC, kernel_BC33, hw_shape, offset_B1C)
+    return _channels_last_convolutions(v_BLC, kernel_BC33, hw_shape, offset_B1C)
+
+
+def _channels_last_convolutions(
+    v_BLC: Tensor, kernel_BC33: Tensor, hw_shape: tuple[int, int], offset_B1C: Tensor | None
+) -> Tensor:
+    """One convolution an image: tokens are channels-last maps already, so no value is moved."""
+    batch, _, channels = v_BLC.shape
+    maps_BCHW = v_BLC.unflatten(1, hw_shape).permute(0, 3, 1, 2)
+    out = [
+        F.conv2d(
+            maps_BCHW[image : image + 1],
+            kernel_BC33[image].unsqueeze(1),
+            None if offset_B1C is None else offset_B1C[image, 0],
+            padding=1,
+            groups=channels,
+        )
+        for image in range(batch)
+    ]
+    out_BCHW = out[0] if batch == 1 else torch.cat(out)
+    return out_BCHW.permute(0, 2, 3, 1).flatten(1, 2)
+
+
+def _grouped_convolution(
+    v_BLC: Tensor, kernel_BC33: Tensor, hw_shape: tuple[int, int], offset_B1C: Tensor | None
+) -> Tensor:
+    """One convolution for all images: one launch on a GPU, one call for many small windows."""
+    batch, _, channels = v_BLC.shape
+    out = F.conv2d(
+        v_BLC.transpose(1, 2).reshape(1, batch * channels, *hw_shape),
+        kernel_BC33.flatten(0, 1).unsqueeze(1),
+        None if offset_B1C is None else offset_B1C.flatten(),
+        padding=1,
+        groups=batch * channels,
+    )
+    return out.view(batch, channels, -1).transpose(1, 2).contiguous()
+
+
+def _shifted_sum(
+    v_BLC: Tensor, kernel_BC33: Tensor, hw_shape: tuple[int, int], offset_B1C: Tensor | None
+) -> Tensor:
+    """Nine shifted products: no group count to be known beforehand, and a compiler fuses them."""
+    height, width = hw_shape
+    padded = F.pad(v_BLC.unflatten(1, hw_shape), (0, 0, 1, 1, 1, 1))
+    out = 0 if offset_B1C is None else offset_B1C.unsqueeze(1)
+    for dy in range(3):
+        for dx in range(3):
+            neighbour = padded[:, dy : dy + height, dx : dx + width]
+            out = out + neighbour * kernel_BC33[:, None, None, :, dy, dx]
+    return out.flatten(1, 2)

@@ -1,0 +1,17 @@
+"""Children of mmengine's registries, so that ``type='mminline.InLinePVT'`` resolves anywhere.
+
+mmengine imports this module by its name and hides errors raised in it, so it imports nothing
+else of the package.
+"""
+
+from mmengine.registry import MODELS as MMENGINE_MODELS
+from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS as MMENGINE_OPTIM_WRAPPER_CONSTRUCTORS
+from mmengine.registry import Registry
+
+MODELS = Registry('model', parent=MMENGINE_MODELS, scope='mminline', locations=['mminline.models'])
+OPTIM_WRAPPER_CONSTRUCTORS = Registry(
+    'optimizer wrapper constructor',
+    parent=MMENGINE_OPTIM_WRAPPER_CONSTRUCTORS,
+    scope='mminline',
+    locations=['mminline.optim'],
+)
