@@ -1,0 +1,121 @@
+"""InLine-Swin: Swin whose leading blocks attend over the whole map by InLine attention."""
+
+from collections.abc import Iterable, Sequence
+
+from mmengine.registry import MODELS as MMENGINE_MODELS
+from torch import Tensor, nn
+
+from ...layers import Block, InLineAttention, PatchEmbed, PatchMerging, SoftmaxAttention
+from ...registry import MODELS
+from .archs import SWIN_ARCHS, resolve_arch
+from .pyramid import PyramidBackbone, Stage, drop_path_rates
+
+
+@MMENGINE_MODELS.register_module()
+@MODELS.register_module()
+class InLineSwin(PyramidBackbone):
+    """InLine-Swin of arXiv:2412.06590 for dense prediction.
+
+    Each output has a LayerNorm of its own, ``norm0`` to ``norm3``.
+
+    Args:
+        arch: 'tiny', 'small', 'base', or a dict with ``embed_dims``, ``depths``,
+            ``num_heads``, ``mlp_ratios`` and ``inline_depths``, one entry per stage.
+        in_channels: Channels of the image.
+        out_indices: Stages whose maps are returned, ascending.
+        frozen_stages: -1 trains all; 0 freezes the first embedding; n freezes it and the
+            first n stages.
+        drop_rate: Dropout after the first embedding, output projections and MLPs.
+        drop_path_rate: Drop path of the last block; it rises linearly from 0.
+        with_cp: Whether to save memory in training by computing blocks twice.
+        feature_map: Map of queries and keys: 'identity', 'relu', 'leaky_relu' or 'exp'.
+        injective: False for plain linear attention, which needs 'relu' or 'exp'.
+        local_residual: False to leave out the 3x3 step.
+        inline_window: Side of the windows of InLine blocks; None for the whole map. Shifted
+            by half in odd blocks.
+        streaming: Whether blocks run in bands of rows in inference, which bounds memory and
+            changes nothing else: None for on a CPU, True for on any device, False for never.
+        init_cfg: As everywhere in OpenMMLab, see ``PyramidBackbone``.
+    """
+
+    def __init__(
+        self,
+        arch: str | dict = 'tiny',
+        in_channels: int = 3,
+        out_indices: Sequence[int] = (0, 1, 2, 3),
+        frozen_stages: int = -1,
+        drop_rate: float = 0.0,
+        drop_path_rate: float = 0.0,
+        with_cp: bool = False,
+        feature_map: str = 'identity',
+        injective: bool = True,
+        local_residual: bool = True,
+        inline_window: int | None = None,
+        streaming: bool | None = None,
+        init_cfg: dict | list | None = None,
+    ) -> None:
+        sizes = resolve_arch(arch, SWIN_ARCHS)
+        rates = drop_path_rates(sizes['depths'], drop_path_rate)
+
+        def make_block(dims: int, heads: int, mlp_ratio: float, depth: int, inline: bool) -> Block:
+            shifted = depth % 2 == 1
+            if inline:
+                attention = InLineAttention(
+                    dims,
+                    heads,
+                    feature_map=feature_map,
+                    injective=injective,
+                    local_residual=local_residual,
+                    window_size=inline_window,
+                    shifted=shifted,
+                    drop_rate=drop_rate,
+                )
+            else:
+                attention = SoftmaxAttention(dims, heads, shifted=shifted, drop_rate=drop_rate)
+            return Block(
+                attention,
+                dims,
+                mlp_ratio,
+                drop_rate=drop_rate,
+                drop_path_rate=next(rates),
+                with_cp=with_cp,
+            )
+
+        stages = []
+        for index, (dims, depth, inline_depth, heads, mlp_ratio) in enumerate(
+            zip(
+                sizes['embed_dims'],
+                sizes['depths'],
+                sizes['inline_depths'],
+                sizes['num_heads'],
+                sizes['mlp_ratios'],
+                strict=True,
+            )
+        ):
+            if index == 0:
+                embed = PatchEmbed(in_channels, dims, patch_size=4)
+            else:
+                embed = PatchMerging(sizes['embed_dims'][index - 1], dims)
+            blocks = [
+                make_block(dims, heads, mlp_ratio, block, inline=block < inline_depth)
+                for block in range(depth)
+            ]
+            stages.append(
+                Stage(embed, blocks, drop_rate=0.0 if index else drop_rate, streaming=streaming)
+            )
+        super().__init__(
+            stages, sizes['embed_dims'], in_channels, out_indices, frozen_stages, init_cfg
+        )
+
+    def _add_output_parts(self) -> None:
+        for index, channels in zip(self.out_indices, self.out_channels, strict=True):
+            self.add_module(f'norm{index}', nn.LayerNorm(channels))
+
+    def output_norm(self, x_BLC: Tensor, index: int) -> Tensor:
+        return getattr(self, f'norm{index}')(x_BLC)
+
+    def _frozen_parts(self) -> Iterable[nn.Module]:
+        yield from super()._frozen_parts()
+        for index in self.out_indices:
+            if index < self.frozen_stages:
+                yield getattr(self, f'norm{index}')

@@ -1,0 +1,204 @@
+"""What both backbones share: stages, the contract with necks and heads, freezing, loading."""
+
+from collections.abc import Iterable, Sequence
+
+from mmengine.model import BaseModule, PretrainedInit
+from torch import Tensor, nn
+
+from ...checkpoints import load_pretrained
+from ...layers import Block, resize_position
+from ...layers.streaming import stream_block, streams
+
+_PRETRAINED = ('Pretrained', 'PretrainedInit', PretrainedInit)
+
+
+def drop_path_rates(depths: Sequence[int], last_rate: float) -> Iterable[float]:
+    """Drop path of each block, rising linearly from 0 to ``last_rate`` over all stages."""
+    if not 0 <= last_rate < 1:
+        raise ValueError(f'drop_path_rate has to be in [0, 1), got drop_path_rate={last_rate}')
+    last = max(sum(depths) - 1, 1)
+    return iter([last_rate * index / last for index in range(sum(depths))])
+
+
+class Stage(BaseModule):
+    """Embedding and blocks of one resolution.
+
+    Args:
+        embed: From a map to tokens and the shape of their grid.
+        blocks: Blocks called as ``block(x_BLC, hw_shape)``.
+        position: Initial position embedding, (1, H, W, C), if the stage has one.
+        drop_rate: Dropout after the position embedding.
+        streaming: Whether blocks run in bands in inference, see ``PyramidBackbone``.
+    """
+
+    def __init__(
+        self,
+        embed: nn.Module,
+        blocks: Iterable[Block],
+        position: Tensor | None = None,
+        drop_rate: float = 0.0,
+        streaming: bool | None = None,
+    ) -> None:
+        super().__init__()
+        self.embed = embed
+        self.pos_embed = None if position is None else nn.Parameter(position)
+        self.drop = nn.Dropout(drop_rate)
+        self.blocks = nn.ModuleList(blocks)
+        self.streaming = streaming
+
+    def forward(self, map_BCHW: Tensor) -> tuple[Tensor, tuple[int, int]]:
+        x_BLC, hw_shape = self.embed(map_BCHW)
+        if self.pos_embed is not None:
+            x_BLC = x_BLC + resize_position(self.pos_embed, hw_shape)
+        x_BLC = self.drop(x_BLC)
+        for block in self.blocks:
+            if streams(block, x_BLC, self.streaming):
+                x_BLC = stream_block(block, x_BLC, hw_shape)
+            else:
+                x_BLC = block(x_BLC, hw_shape)
+        return x_BLC, hw_shape
+
+
+class PyramidBackbone(BaseModule):
+    """Image to a tuple of maps at strides 4, 8, 16, 32: what necks and heads expect.
+
+    A map has ``ceil(side / stride)`` cells a side. ``out_channels`` and ``strides`` describe
+    the outputs, one entry for each.
+
+    Args:
+        stages: Stages from fine to coarse; the first has stride 4, each other doubles it.
+        embed_dims: Channels of each stage.
+        in_channels: Channels of the image.
+        out_indices: Stages whose maps are returned, ascending.
+        frozen_stages: -1 trains all; 0 freezes the first embedding; n freezes it and the
+            first n stages.
+        init_cfg: As everywhere in OpenMMLab. ``dict(type='Pretrained', checkpoint=...)`` takes
+            a published file as it is, one of this project, or with ``prefix`` a detector's.
+    """
+
+    def __init__(
+        self,
+        stages: Sequence[Stage],
+        embed_dims: Sequence[int],
+        in_channels: int,
+        out_indices: Sequence[int],
+        frozen_stages: int,
+        init_cfg: dict | list | None,
+    ) -> None:
+        super().__init__(init_cfg)
+        out_indices = tuple(out_indices)
+        if not out_indices or out_indices != tuple(
+            index for index in range(len(stages)) if index in out_indices
+        ):
+            raise ValueError(
+                f'out_indices has to be ascending stages from 0 to {len(stages) - 1}, '
+                f'got {out_indices=}'
+            )
+        if frozen_stages not in range(-1, len(stages) + 1):
+            raise ValueError(
+                f'frozen_stages has to be from -1 to {len(stages)}, got {frozen_stages=}'
+            )
+        self.in_channels = in_channels
+        self.out_indices = out_indices
+        self.frozen_stages = frozen_stages
+        self.stages = nn.ModuleList(stages)
+        self.strides = tuple(4 * 2**index for index in out_indices)
+        self.out_channels = tuple(embed_dims[index] for index in out_indices)
+        self._add_output_parts()
+        self.apply(_reset_linear)
+        self._freeze()
+
+    def forward(self, image_BCHW: Tensor) -> tuple[Tensor, ...]:
+        self._check_image(image_BCHW)
+        outputs = []
+        map_BCHW = image_BCHW
+        for index, stage in enumerate(self.stages[: self.out_indices[-1] + 1]):
+            x_BLC, hw_shape = stage(map_BCHW)
+            map_BCHW = _to_map(x_BLC, hw_shape)
+            if index in self.out_indices:
+                # Contiguous: compiled ops of mmcv read memory without a look at the strides.
+                outputs.append(_to_map(self.output_norm(x_BLC, index), hw_shape).contiguous())
+        return tuple(outputs)
+
+    def _add_output_parts(self) -> None:
+        """Give each output what it needs of its own; by default nothing."""
+
+    def output_norm(self, x_BLC: Tensor, index: int) -> Tensor:
+        """Normalise the tokens of an output; by default they are returned as they are."""
+        return x_BLC
+
+    def _check_image(self, image_BCHW: Tensor) -> None:
+        if image_BCHW.dim() != 4 or image_BCHW.shape[1] != self.in_channels:
+            raise ValueError(
+                f'an image batch has to have the shape (B, {self.in_channels}, H, W), '
+                f'got {tuple(image_BCHW.shape)}'
+            )
+        smallest = 4 * 2 ** (len(self.stages) - 1)
+        if min(image_BCHW.shape[-2:]) < smallest:
+            raise ValueError(
+                f'an image has to be at least {smallest} x {smallest} px for '
+                f'{len(self.stages)} stages, got {tuple(image_BCHW.shape[-2:])}: resize or pad it'
+            )
+
+    def init_weights(self) -> None:
+        """Load ``Pretrained`` weights completely or raise; leave other kinds to mmengine."""
+        init_cfg = self.init_cfg
+        configs = init_cfg if isinstance(init_cfg, list) else [init_cfg] if init_cfg else []
+        pretrained = [cfg for cfg in configs if cfg['type'] in _PRETRAINED]
+        if self.is_init:
+            pretrained = []
+        self.init_cfg = [cfg for cfg in configs if cfg['type'] not in _PRETRAINED]
+        super().init_weights()
+        self.init_cfg = init_cfg
+        for cfg in pretrained:
+            load_pretrained(self, **{key: value for key, value in cfg.items() if key != 'type'})
+
+    def train(self, mode: bool = True) -> 'PyramidBackbone':
+        super().train(mode)
+        self._freeze()
+        return self
+
+    def _frozen_parts(self) -> Iterable[nn.Module]:
+        if self.frozen_stages >= 0:
+            yield from (self.stages[0].embed, self.stages[0].drop)
+        yield from self.stages[: max(self.frozen_stages, 0)]
+
+    def _freeze(self) -> None:
+        for part in self._frozen_parts():
+            part.eval()
+            part.requires_grad_(False)
+        if self.frozen_stages >= 0 and self.stages[0].pos_embed is not None:
+            self.stages[0].pos_embed.requires_grad_(False)
+
+    def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
+        """Number a parameter's layer for layer-wise learning rate decay.
+
+        The first embedding is layer 0, blocks count up from 1 through all stages, an embedding
+        between stages goes with the block behind it; whatever is fresh in a downstream model
+        (output norms, names outside ``prefix``) is the last layer.
+
+        Returns:
+            The layer of the parameter and the number of layers.
+        """
+        depths = [len(stage.blocks) for stage in self.stages]
+        num_layers = sum(depths) + 2
+        parts = param_name.removeprefix(prefix).split('.')
+        if not param_name.startswith(prefix) or parts[0] != 'stages':
+            return num_layers - 1, num_layers
+        stage = int(parts[1])
+        if parts[2] == 'blocks':
+            return sum(depths[:stage]) + int(parts[3]) + 1, num_layers
+        return (sum(depths[:stage]) + 1 if stage else 0), num_layers
+
+
+def _to_map(x_BLC: Tensor, hw_shape: tuple[int, int]) -> Tensor:
+    """View tokens as a map: they are one already, in channels-last order."""
+    return x_BLC.unflatten(1, hw_shape).permute(0, 3, 1, 2)
+
+
+def _reset_linear(module: nn.Module) -> None:
+    """The published start of linears; other layers keep PyTorch's."""
+    if isinstance(module, nn.Linear):
+        nn.init.trunc_normal_(module.weight, std=0.02)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
