@@ -96,6 +96,17 @@ def test_copy_of_a_model_gives_the_same_maps(backbone):
     assert_close(copy.deepcopy(model)(image(1, 3, 64, 64)), model(image(1, 3, 64, 64)))
 
 
+@pytest.mark.filterwarnings('ignore::torch.jit.TracerWarning', 'ignore::DeprecationWarning')
+@pytest.mark.parametrize('with_grad', [True, False])
+@pytest.mark.parametrize('backbone', BACKBONES)
+def test_traced_model_can_be_saved_and_gives_the_same_maps(backbone, with_grad, tmp_path):
+    model, images = build(backbone).double().eval(), image(1, 3, 64, 64, dtype=torch.float64)
+    with torch.set_grad_enabled(with_grad):
+        traced = torch.jit.trace(model, images)
+    traced.save(tmp_path / 'model.pt')
+    assert_close(torch.jit.load(tmp_path / 'model.pt')(images), model(images))
+
+
 @pytest.mark.parametrize('backbone', BACKBONES)
 def test_three_stages_make_three_maps_and_a_smaller_least_image(backbone):
     arch = {key: values[:3] for key, values in SIZES.items()}

@@ -86,8 +86,9 @@ def test_layers_count_from_the_first_embedding_to_what_is_fresh(backbone, number
         assert model.get_layer_depth(name) == (number, num_layers)
         assert model.get_layer_depth(f'backbone.{name}', 'backbone.') == (number, num_layers)
     assert model.get_layer_depth('head.0.weight', 'backbone.') == (num_layers - 1, num_layers)
-    # A neck may have stages too.
-    assert model.get_layer_depth('neck.stages.0.weight', 'backbone.')[0] == num_layers - 1
+    # Others may have stages too.
+    for name in ('neck.stages.0.weight', 'stages.0.blocks.0.weight'):
+        assert model.get_layer_depth(name, 'backbone.') == (num_layers - 1, num_layers)
 
 
 @pytest.mark.parametrize('scope', ['mmengine', 'mmdet', 'mmseg'])

@@ -164,14 +164,20 @@ def test_bad_numbers_of_inline_blocks_are_refused(changes, message):
         InLineSwin({**SWIN_SIZES, **changes})
 
 
-def test_bad_inline_window_is_refused():
-    with pytest.raises(ValueError, match='at least 1, got .*window.*=0'):
+def test_bad_inline_window_and_pre_training_size_are_refused():
+    with pytest.raises(ValueError, match='None or at least 1, got inline_window=0'):
         InLineSwin(SWIN_SIZES, inline_window=0)
+    with pytest.raises(ValueError, match='at least 1, got pretrain_size=0'):
+        InLinePVT(SIZES, pretrain_size=0)
 
 
 @pytest.mark.parametrize('backbone', BACKBONES)
 def test_arch_of_another_type_and_misspelt_keywords_are_refused(backbone):
     with pytest.raises(TypeError, match='or a dict, got arch=4'):
         backbone(arch=4)
+    with pytest.raises(
+        TypeError, match='depths of an arch has to be a list or tuple, got depths=2'
+    ):
+        backbone(arch=dict(sizes_of(backbone), depths=2))
     with pytest.raises(TypeError, match='drop_path'):
         backbone(arch=sizes_of(backbone), drop_path=0.1)

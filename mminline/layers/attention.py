@@ -63,7 +63,7 @@ class InLineAttention(BaseModule):
         check_heads(embed_dims, num_heads)
         if feature_map not in FEATURE_MAPS:
             raise ValueError(
-                f'feature_map has to be one of {list(FEATURE_MAPS)}, got feature_map={feature_map!r}'
+                f'feature_map has to be one of {list(FEATURE_MAPS)}, got {feature_map=}'
             )
         if not injective and feature_map not in NON_NEGATIVE_FEATURE_MAPS:
             raise ValueError(

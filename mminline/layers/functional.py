@@ -123,13 +123,9 @@ def folded_inline_attention(
         hw_shape: Height and width of the grid, for the local residual.
     """
     v_weight, v_bias = qkv_weight.chunk(3)[2], qkv_bias.chunk(3)[2]
-    v_BLC = F.linear(x_BLC, v_weight, v_bias)
+    v_BLC, covariance_BCC = values_and_covariance(x_BLC, x_mean_B1C, v_weight, v_bias)
     with full_precision(x_BLC):
         v_mean_B1C = F.linear(x_mean_B1C, upcast(v_weight), upcast(v_bias))
-        # Without centring the difference of two large numbers would cost digits. Tokens, not
-        # values: those of half precision come from rounded weights and miss ``v_mean_B1C``.
-        centred_BLC = upcast(x_BLC) - x_mean_B1C
-        covariance_BCC = centred_BLC.transpose(1, 2) @ upcast(v_BLC) / x_BLC.shape[1]
         mixing_BCC, offset_B1C = fold_attention(
             covariance_BCC, v_mean_B1C, qkv_weight, qkv_bias, num_heads, scale
         )
@@ -138,8 +134,60 @@ def folded_inline_attention(
     )
     if kernel_BC33 is None:
         return torch.baddbmm(offset_B1C, x_BLC, mixing_BCC)
-    # In place: the backward of a convolution does not ask for its output.
-    return local_residual(v_BLC, kernel_BC33, hw_shape, offset_B1C).baddbmm_(x_BLC, mixing_BCC)
+    local_BLC = local_residual(v_BLC, kernel_BC33, hw_shape, offset_B1C)
+    # A trace is compared with one made without gradients, and has to be the same.
+    if torch.is_grad_enabled() or torch.jit.is_tracing():
+        return torch.baddbmm(local_BLC, x_BLC, mixing_BCC)
+    return local_BLC.baddbmm_(x_BLC, mixing_BCC)
+
+
+def values_and_covariance(
+    x_BLC: Tensor, x_mean_B1C: Tensor, v_weight: Tensor, v_bias: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Values of the tokens, and the covariance of the channels of tokens and values."""
+    # Autocast picks a precision for each product, a compiler does its own bookkeeping, and a
+    # trace with a Python function in it cannot be saved: all better off with the plain form.
+    traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
+    if traced or torch.is_autocast_enabled(x_BLC.device.type):
+        return _values_and_covariance(x_BLC, x_mean_B1C, v_weight, v_bias)
+    return _ValuesAndCovariance.apply(x_BLC, x_mean_B1C, v_weight, v_bias)
+
+
+def _values_and_covariance(
+    x_BLC: Tensor, x_mean_B1C: Tensor, v_weight: Tensor, v_bias: Tensor
+) -> tuple[Tensor, Tensor]:
+    v_BLC = F.linear(x_BLC, v_weight, v_bias)
+    with full_precision(x_BLC):
+        # Without centring the difference of two large numbers would cost digits. Tokens, not
+        # values: those of half precision come from rounded weights and miss their exact mean.
+        centred_BLC = upcast(x_BLC) - x_mean_B1C
+        return v_BLC, centred_BLC.transpose(1, 2) @ upcast(v_BLC) / x_BLC.shape[1]
+
+
+class _ValuesAndCovariance(torch.autograd.Function):
+    """``_values_and_covariance`` with a backward in place, which keeps no centred tokens."""
+
+    @staticmethod
+    def forward(ctx, x_BLC, x_mean_B1C, v_weight, v_bias):
+        v_BLC, covariance_BCC = _values_and_covariance(x_BLC, x_mean_B1C, v_weight, v_bias)
+        ctx.save_for_backward(x_BLC, x_mean_B1C, v_BLC, v_weight, v_bias)
+        return v_BLC, covariance_BCC
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, v_grad_BLC, covariance_grad_BCC):
+        x_BLC, x_mean_B1C, v_BLC, v_weight, v_bias = ctx.saved_tensors
+        token_grad_BCC = (covariance_grad_BCC / x_BLC.shape[1]).to(x_BLC.dtype)
+        mean_B1C = x_mean_B1C.to(x_BLC.dtype)
+        # All that reaches the values: directly, and through the covariance.
+        v_grad_BLC = torch.baddbmm(v_grad_BLC, x_BLC, token_grad_BCC)
+        v_grad_BLC -= mean_B1C @ token_grad_BCC
+        x_grad_BLC = v_grad_BLC @ v_weight
+        x_grad_BLC.baddbmm_(v_BLC, token_grad_BCC.transpose(1, 2))
+        v_mean_B1C = F.linear(mean_B1C, v_weight, v_bias).to(x_mean_B1C.dtype)
+        x_mean_grad_B1C = -v_mean_B1C @ covariance_grad_BCC.transpose(1, 2)
+        weight_grad = v_grad_BLC.flatten(0, 1).t() @ x_BLC.flatten(0, 1)
+        return x_grad_BLC, x_mean_grad_B1C, weight_grad, v_grad_BLC.sum(dim=(0, 1))
 
 
 def fold_attention(
@@ -201,19 +249,16 @@ def _channels_last_convolutions(
     v_BLC: Tensor, kernel_BC33: Tensor, hw_shape: tuple[int, int], offset_B1C: Tensor | None
 ) -> Tensor:
     """One convolution an image: tokens are channels-last maps already, so no value is moved."""
-    batch, _, channels = v_BLC.shape
     maps_BCHW = v_BLC.unflatten(1, hw_shape).permute(0, 3, 1, 2)
+    offsets = [None] * len(v_BLC) if offset_B1C is None else offset_B1C.squeeze(1).unbind()
+    # Split, not indexed: the backward of an index makes a whole batch of zeros for each image.
     out = [
-        F.conv2d(
-            maps_BCHW[image : image + 1],
-            kernel_BC33[image].unsqueeze(1),
-            None if offset_B1C is None else offset_B1C[image, 0],
-            padding=1,
-            groups=channels,
+        F.conv2d(map_1CHW, kernel_C33.unsqueeze(1), offset_C, padding=1, groups=len(kernel_C33))
+        for map_1CHW, kernel_C33, offset_C in zip(
+            maps_BCHW.split(1), kernel_BC33.unbind(), offsets, strict=True
         )
-        for image in range(batch)
     ]
-    out_BCHW = out[0] if batch == 1 else torch.cat(out)
+    out_BCHW = out[0] if len(out) == 1 else torch.cat(out)
     return out_BCHW.permute(0, 2, 3, 1).flatten(1, 2)
 
 

@@ -53,6 +53,8 @@ class InLinePVT(PyramidBackbone):
         init_cfg: dict | list | None = None,
     ) -> None:
         sizes = resolve_arch(arch, PVT_ARCHS)
+        if pretrain_size < 1:
+            raise ValueError(f'pretrain_size has to be at least 1, got {pretrain_size=}')
         rates = drop_path_rates(sizes['depths'], drop_path_rate)
 
         def make_block(dims: int, heads: int, mlp_ratio: float) -> Block:

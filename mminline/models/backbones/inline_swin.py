@@ -55,6 +55,8 @@ class InLineSwin(PyramidBackbone):
         init_cfg: dict | list | None = None,
     ) -> None:
         sizes = resolve_arch(arch, SWIN_ARCHS)
+        if inline_window is not None and inline_window < 1:
+            raise ValueError(f'inline_window has to be None or at least 1, got {inline_window=}')
         rates = drop_path_rates(sizes['depths'], drop_path_rate)
 
         def make_block(dims: int, heads: int, mlp_ratio: float, depth: int, inline: bool) -> Block:
