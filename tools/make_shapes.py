@@ -12,11 +12,12 @@ and ``dataset.json`` with the settings, last of all.
 """
 
 import argparse
+import sys
 
 from mminline.datasets import LEVELS, write_shapes
 
 
-def parse_args(arguments: list[str] | None) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
+def parse_args(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description='Draw the Shapes data set.',
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
@@ -28,16 +29,21 @@ def parse_args(arguments: list[str] | None) -> tuple[argparse.ArgumentParser, ar
     parser.add_argument('--seed', type=int, default=0, help='other seeds give other scenes')
     parser.add_argument('--level', default='plain', help=f'one of {", ".join(LEVELS)}')
     parser.add_argument('--force', action='store_true', help='replace a data set that is there')
-    return parser, parser.parse_args(arguments)
+    return parser.parse_args(arguments)
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser, args = parse_args(arguments)
+    args = parse_args(arguments)
     try:
         drawn = write_shapes(**vars(args))
-    except ValueError as error:
-        parser.error(str(error))
-    print(f'Data set complete: {args.root}' if drawn else f'Already there: {args.root}')
+    except (OSError, ValueError) as error:
+        sys.exit(f'make_shapes: {error}')
+    except KeyboardInterrupt:
+        sys.exit('make_shapes: interrupted; run it again, it starts from the first scene')
+    if drawn:
+        print(f'wrote {args.root}')
+    else:
+        print(f'{args.root} is there already, with these settings: nothing to do')
 
 
 if __name__ == '__main__':

@@ -44,7 +44,7 @@ class Stamp:
     def windows(self, size: int) -> tuple[tuple[slice, slice], tuple[slice, slice]]:
         """Where the stamp meets a square canvas: on the canvas, and in the stamp."""
         on_canvas, in_stamp = [], []
-        for start, length in zip((self.top, self.left), self.coverage_HW.shape):
+        for start, length in zip((self.top, self.left), self.coverage_HW.shape, strict=True):
             low = min(max(start, 0), size)
             high = min(max(start + length, low), size)
             on_canvas.append(slice(low, high))
@@ -90,10 +90,10 @@ def turned(
 
 def polygon(corners: list[tuple[int, int]]) -> Stamp:
     """Cover pixels with the inside of a closed line (even-odd rule)."""
-    columns, rows = zip(*corners)
+    columns, rows = zip(*corners, strict=True)
     (top, ys), (left, xs) = _points(min(rows), max(rows)), _points(min(columns), max(columns))
     inside = np.zeros((len(ys), len(xs)), bool)
-    for start, end in zip(corners, corners[1:] + corners[:1]):
+    for start, end in zip(corners, corners[1:] + corners[:1], strict=True):
         (x0, y0), (x1, y1) = sorted((start, end), key=lambda corner: corner[1])
         first, last = np.searchsorted(ys, (y0, y1))
         if first < last:

@@ -38,10 +38,10 @@ class Level:
     sticks_above: int = 0
 
 
-# Bright figures on a dim ground are learnt several times faster than figures that may be darker
-# than the ground as well as brighter: the plain level is for runs of a few minutes.
+# The plain level is for runs of a few minutes: figures of similar size, always brighter than the
+# ground, are learnt in fewer steps than figures that may be darker as well.
 LEVELS = dict(
-    plain=Level(radii=(6, 14), ground=(40, 95), figures=(200, 250)),
+    plain=Level(radii=(7, 13), ground=(40, 95), figures=(200, 250)),
     textured=Level(texture=56),
     cluttered=Level(texture=72, noise=12, sticks_below=8, sticks_above=4),
 )
@@ -73,8 +73,8 @@ def draw_scene(
     """Draw one scene, the same for the same arguments however many others are drawn.
 
     Shape and colour are drawn apart from each other, so only its outline tells a figure's class.
-    A figure that would leave less than three quarters of an earlier one in sight is put elsewhere or left
-    out: every figure in a picture can be recognised, and is in ``instances_HW``.
+    A figure that would leave less than three quarters of an earlier one in sight is put elsewhere
+    or left out: every figure in a picture can be recognised, and is in ``instances_HW``.
 
     Args:
         index: Number of the scene in its split.

@@ -132,17 +132,16 @@ def _coco_annotations(scene: Scene, image_id: int, first_id: int) -> list[dict]:
 
     figures = np.arange(1, len(scene.labels) + 1)
     runs = mask.encode(np.asfortranarray(scene.instances_HW[..., None] == figures, np.uint8))
+    boxes, areas = mask.toBbox(runs).tolist(), mask.area(runs).tolist()
     return [
         dict(
             id=first_id + number,
             image_id=image_id,
             category_id=label + 1,
-            segmentation=dict(size=run['size'], counts=run['counts'].decode()),
-            bbox=box,
-            area=area,
+            segmentation=dict(size=runs[number]['size'], counts=runs[number]['counts'].decode()),
+            bbox=boxes[number],
+            area=areas[number],
             iscrowd=0,
         )
-        for number, (label, run, box, area) in enumerate(
-            zip(scene.labels, runs, mask.toBbox(runs).tolist(), mask.area(runs).tolist())
-        )
+        for number, label in enumerate(scene.labels)
     ]
