@@ -99,10 +99,18 @@ def test_sums_over_tokens_are_taken_in_float32(half):
 
 
 @pytest.mark.parametrize('half', HALVES)
-@pytest.mark.parametrize('folded', [True, False])
+@pytest.mark.parametrize(
+    ('folded', 'options'),
+    [
+        (True, {}),
+        (False, {}),
+        (None, dict(feature_map='exp')),
+        (None, dict(feature_map='exp', injective=False)),
+    ],
+)
 @torch.no_grad()
-def test_layer_of_half_precision_weights_keeps_its_dtype_and_near_float64(folded, half):
-    layer = randomize(InLineAttention(16, 2)).to(half)
+def test_layer_of_half_precision_weights_is_near_float64_and_keeps_its_dtype(folded, options, half):
+    layer = randomize(InLineAttention(16, 2, **options)).to(half)
     layer.folded = folded
     x = image(1, 6_000, 16).to(half)
     out = layer(x, (60, 100))

@@ -155,13 +155,14 @@ def test_dropping_acts_in_training_alone(backbone, options):
 @pytest.mark.parametrize('backbone', BACKBONES)
 def test_dropping_can_be_kept_on_by_itself_in_inference(backbone, part):
     # The way to sample several predictions of one image.
-    model = build(backbone, drop_rate=0.3, drop_path_rate=0.5).eval()
-    images = image(8, 3, 64, 64)
+    # The first map, because its blocks are the ones that bands are made for.
+    model = build(backbone, drop_rate=0.3, drop_path_rate=0.9).eval()
+    images = image(16, 3, 64, 64)
     with torch.inference_mode():
-        full = model(images)[-1]
+        full = model(images)[0]
         for name, module in model.named_modules():
             module.train(name.endswith(part))
-        assert (model(images)[-1] - full).abs().max() > 1e-3
+        assert (model(images)[0] - full).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize('backbone', BACKBONES)

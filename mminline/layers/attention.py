@@ -9,12 +9,11 @@ from .functional import (
     FEATURE_MAPS,
     NON_NEGATIVE_FEATURE_MAPS,
     folded_inline_attention,
-    full_precision,
     inline_attention,
     linear_attention,
     local_residual,
-    token_mean,
 )
+from .statistics import full_precision, token_mean
 from .windows import merge_windows, split_windows, window_shift
 
 

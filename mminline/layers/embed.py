@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-from .functional import full_precision
+from .statistics import full_precision
 from .windows import missing_cells
 
 

@@ -16,7 +16,8 @@ from torch.utils import _python_dispatch
 
 from .attention import InLineAttention, SoftmaxAttention
 from .block import Block
-from .functional import fold_attention, full_precision, local_residual, token_mean, upcast
+from .functional import fold_attention, local_residual
+from .statistics import full_precision, token_mean, upcast
 from .windows import merge_windows, split_windows, window_shift
 
 BAND_BYTES_VARIABLE = 'MMINLINE_BAND_BYTES'
