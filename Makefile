@@ -7,9 +7,10 @@ JOBS ?=
 TESTS ?= tests
 BENCH ?=
 
-# -I: Python ignores the PYTHON* variables, the user's packages and the current folder.
-VENV := .venv
-RUN := $(VENV)/bin/python -I
+# Python has to ignore the PYTHON* variables, the user's packages and the current folder (-I); but
+# a script may import what stands beside it (-E -s).
+MODULE := .venv/bin/python -I -m
+SCRIPT := .venv/bin/python -E -s
 INSTALL := $(PYTHON) -I requirements/install.py \
 	$(if $(TORCH_INDEX),--torch-index $(TORCH_INDEX)) $(if $(JOBS),--jobs $(JOBS))
 
@@ -35,17 +36,17 @@ develop: ## link mminline into .venv for development (make setup undoes it)
 	@$(INSTALL) --editable
 
 demo: setup ## see it work
-	$(RUN) tools/demo.py
+	$(SCRIPT) tools/demo.py
 
 test: setup ## run the tests against the installed wheel
-	$(RUN) -m pytest $(TESTS)
+	$(MODULE) pytest $(TESTS)
 
 lint: setup ## check style and layout
-	$(RUN) -m ruff check .
-	$(RUN) -m ruff format --check .
+	$(MODULE) ruff check .
+	$(MODULE) ruff format --check .
 
 bench: setup ## measure speed and memory
-	$(RUN) benchmarks/run.py $(BENCH)
+	$(SCRIPT) benchmarks/run.py $(BENCH)
 
 clean: ## remove .venv and caches (the built mmcv stays in the user's cache)
 	rm -rf .venv .venv.old .venv.lock .pytest_cache .ruff_cache build dist *.egg-info

@@ -51,7 +51,7 @@ class Environment:
         self.record = {}
         if self.record_file.exists():
             self.record = json.loads(self.record_file.read_text())
-        elif folder.exists():
+        elif folder.exists() and any(path.name != 'setup.new' for path in folder.iterdir()):
             raise _support.UserError(
                 f'{folder} was not made by make setup: move it away or remove it, and run again.'
             )
@@ -94,7 +94,7 @@ def make_venv(environment: Environment, options) -> None:
     if not any(build_mmcv.cache_folder().glob('*/mmcv-*.whl')):
         build_mmcv.check_compiler()  # now, not after a long download
     _support.check_disk(environment.folder.parent, VENV_GIGABYTES)
-    environment.folder.mkdir()
+    environment.folder.mkdir(exist_ok=True)  # a set-up killed at this point leaves it empty
     with environment.writing():
         # The interpreter behind an activated environment, should this run in one.
         base_python = getattr(sys, '_base_executable', sys.executable)
@@ -127,14 +127,16 @@ def install_stack(environment: Environment, options) -> None:
 
 def install_project(environment: Environment, options) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        copy_project(Path(folder))
-        environment.pip_install('--no-deps', '--no-build-isolation', '--force-reinstall', folder)
+        source, out = Path(folder, 'source'), Path(folder, 'wheel')
+        copy_project(source)
+        # First the wheel alone: a mistake in setup.py must not cost the whole environment.
+        pip_wheel = ['pip', 'wheel', '--no-deps', '--no-build-isolation', '--wheel-dir', out]
+        environment.run(environment.python, '-I', '-m', *pip_wheel, source)
+        environment.pip_install('--no-deps', '--force-reinstall', *out.glob('*.whl'))
 
 
 def install_editable(environment: Environment, options) -> None:
     environment.pip_install('--no-deps', '--no-build-isolation', '--editable', ROOT)
-    # Needed while pip installs, in the way afterwards.
-    shutil.rmtree(ROOT / 'mminline.egg-info')
 
 
 def pinned(name: str) -> list:
@@ -168,7 +170,7 @@ def fingerprint(*parts) -> str:
 def plan(editable: bool) -> list:
     """The steps as (name, function, fingerprint); each depends on all before it."""
     pins = PINS / 'constraints.txt'
-    venv = fingerprint(sys.base_prefix, sys.version)
+    venv = fingerprint(str(ROOT), sys.base_prefix, sys.version)
     torch = fingerprint(venv, pins, PINS / 'torch.txt')
     mmcv = fingerprint(torch, build_mmcv.MMCV_VERSION)
     stack = fingerprint(mmcv, PINS / 'openmmlab.txt', PINS / 'dev.txt')
@@ -194,6 +196,7 @@ def set_up(environment: Environment, steps: list, options) -> None:
         if environment.record.get(name) != mark:
             began = time.perf_counter()
             print(f'[{number}/{len(steps)}] {name}', flush=True)
+            environment.record.pop(name, None)  # true no more from the first change on
             run(environment, options)
             environment.save(**{name: mark})
             print(f'[{number}/{len(steps)}] {name}: {time.perf_counter() - began:.0f} s')

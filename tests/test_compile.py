@@ -1,10 +1,10 @@
 """torch.compile: one graph without a break, and few of them however image sizes vary."""
 
 import pytest
-import tiny
 import torch
 from torch._dynamo.testing import CompileCounter
 
+import tiny
 from mminline.models import InLinePVT
 
 SIZES = [(256, 320), (240, 400), (288, 288), (261, 307), (400, 240)]
