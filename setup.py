@@ -57,7 +57,7 @@ setup(
     packages=find_packages(include=['mminline', 'mminline.*']),
     python_requires='>=3.10',
     install_requires=[
-        'torch>=2.1',  # the oldest with wheels of mmcv 2.1
+        'torch>=2.6',  # reads checkpoints safely, and skips what is not weights in them
         'numpy>=1.23',  # the oldest with wheels for Python 3.11
     ],
     extras_require={

@@ -184,3 +184,15 @@ def test_fresh_linears_positions_and_tables_are_small_and_biases_zero(backbone):
     for name, parameter in model.named_parameters():
         if name.endswith(('pos_embed', 'relative_position_bias_table')):
             assert parameter.std().item() == pytest.approx(0.02, rel=0.05), name
+
+
+@pytest.mark.parametrize('backbone', BACKBONES)
+def test_shapes_can_be_asked_for_without_computing(backbone):
+    with torch.device('meta'):
+        outputs = build(backbone)(torch.empty(1, 3, 800, 1333))
+    assert [output.shape[-2:] for output in outputs] == [
+        (200, 334),
+        (100, 167),
+        (50, 84),
+        (25, 42),
+    ]

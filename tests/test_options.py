@@ -165,19 +165,21 @@ def test_bad_numbers_of_inline_blocks_are_refused(changes, message):
 
 
 def test_bad_inline_window_and_pre_training_size_are_refused():
-    with pytest.raises(ValueError, match='None or at least 1, got inline_window=0'):
+    with pytest.raises(ValueError, match='None or a whole number from 1 on, got inline_window=0'):
         InLineSwin(SWIN_SIZES, inline_window=0)
     with pytest.raises(ValueError, match='at least 1, got pretrain_size=0'):
         InLinePVT(SIZES, pretrain_size=0)
 
 
 @pytest.mark.parametrize('backbone', BACKBONES)
-def test_arch_of_another_type_and_misspelt_keywords_are_refused(backbone):
+def test_options_of_another_type_and_misspelt_keywords_are_refused(backbone):
     with pytest.raises(TypeError, match='or a dict, got arch=4'):
         backbone(arch=4)
     with pytest.raises(
         TypeError, match='depths of an arch has to be a list or tuple, got depths=2'
     ):
         backbone(arch=dict(sizes_of(backbone), depths=2))
+    with pytest.raises(TypeError, match='list or tuple of stages, got out_indices=3'):
+        backbone(arch=sizes_of(backbone), out_indices=3)
     with pytest.raises(TypeError, match='drop_path'):
         backbone(arch=sizes_of(backbone), drop_path=0.1)

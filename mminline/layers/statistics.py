@@ -4,14 +4,22 @@ Over the tens of thousands of tokens of a detection image they overflow float16 
 digits in bfloat16.
 """
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 
-def full_precision(x: Tensor) -> torch.autocast:
+def autocasts(x: Tensor) -> bool:
+    """Whether autocast is on for the device of a tensor; some devices do not know it."""
+    device = x.device.type
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
+def full_precision(x: Tensor) -> AbstractContextManager:
     """Context in which autocast leaves the products of float32 tensors alone."""
-    return torch.autocast(x.device.type, enabled=False)
+    return torch.autocast(x.device.type, enabled=False) if autocasts(x) else nullcontext()
 
 
 def upcast(x: Tensor) -> Tensor:
@@ -39,7 +47,7 @@ def values_and_covariance(
     # Autocast picks a precision for each product, a compiler does its own bookkeeping, and a
     # trace with a Python function in it cannot be saved: all better off with the plain form.
     traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
-    if traced or torch.is_autocast_enabled(x_BLC.device.type):
+    if traced or autocasts(x_BLC):
         return _values_and_covariance(x_BLC, x_mean_B1C, v_weight, v_bias)
     return _ValuesAndCovariance.apply(x_BLC, x_mean_B1C, v_weight, v_bias)
 

@@ -55,8 +55,10 @@ class InLineSwin(PyramidBackbone):
         init_cfg: dict | list | None = None,
     ) -> None:
         sizes = resolve_arch(arch, SWIN_ARCHS)
-        if inline_window is not None and inline_window < 1:
-            raise ValueError(f'inline_window has to be None or at least 1, got {inline_window=}')
+        if inline_window is not None and (not isinstance(inline_window, int) or inline_window < 1):
+            raise ValueError(
+                f'inline_window has to be None or a whole number from 1 on, got {inline_window=}'
+            )
         rates = drop_path_rates(sizes['depths'], drop_path_rate)
 
         def make_block(dims: int, heads: int, mlp_ratio: float, depth: int, inline: bool) -> Block:

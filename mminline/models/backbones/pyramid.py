@@ -86,6 +86,8 @@ class PyramidBackbone(BaseModule):
         init_cfg: dict | list | None,
     ) -> None:
         super().__init__(init_cfg)
+        if isinstance(out_indices, int):
+            raise TypeError(f'out_indices has to be a list or tuple of stages, got {out_indices=}')
         out_indices = tuple(out_indices)
         if not out_indices or out_indices != tuple(
             index for index in range(len(stages)) if index in out_indices
