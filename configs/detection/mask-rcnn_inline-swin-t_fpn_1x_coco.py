@@ -1,0 +1,6 @@
+_base_ = [
+    '../_base_/models/mask-rcnn_inline-swin-t.py',
+    '../_base_/datasets/coco_instance_multi-scale.py',
+    '../_base_/schedules/swin_1x.py',
+    'mmdet::_base_/default_runtime.py',
+]

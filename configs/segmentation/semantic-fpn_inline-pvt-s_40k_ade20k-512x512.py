@@ -1,0 +1,8 @@
+_base_ = 'semantic-fpn_inline-pvt-t_40k_ade20k-512x512.py'
+
+model = dict(
+    backbone=dict(
+        arch='small',
+        init_cfg=dict(checkpoint='inline://pvt-small'),
+    )
+)
