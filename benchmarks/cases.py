@@ -20,6 +20,7 @@ from mminline.models.backbones.archs import PVT_ARCHS
 
 SOFTMAX_PVT = Contender('softmax PVT (mmdet)', Inference, contenders.softmax_pvt)
 BACKBONE = ', backbone alone'
+PLAIN_LINEAR = dict(feature_map='relu', injective=False, local_residual=False)
 
 
 def layer_cases(shape: tuple[int, int], batch: int) -> list[Case]:
@@ -31,7 +32,6 @@ def layer_cases(shape: tuple[int, int], batch: int) -> list[Case]:
     ):
         stride = 4 * 2**index
         layer = partial(contenders.inline_layer, dims, heads)
-        plain = dict(feature_map='relu', injective=False, local_residual=False)
         softmax = partial(contenders.softmax_layer, dims, heads)
         rows = (
             Contender('ours', Inference, layer, 'inline'),
@@ -40,7 +40,7 @@ def layer_cases(shape: tuple[int, int], batch: int) -> list[Case]:
                 'usual form', Inference, partial(contenders.usual_layer, dims, heads), 'inline'
             ),
             Contender('its four products', Inference, partial(FourProducts, dims)),
-            Contender('plain linear attention', Inference, partial(layer, **plain)),
+            Contender('plain linear attention', Inference, partial(layer, **PLAIN_LINEAR)),
             Contender('softmax, fused', Inference, partial(softmax, fused=True), 'softmax'),
             Contender('softmax', Inference, partial(softmax, fused=False), 'softmax'),
         )
@@ -53,19 +53,17 @@ def backbone_cases(
     shape: tuple[int, int], batch: int, device: str, compile: bool = False
 ) -> list[Case]:
     """Inference of InLine-PVT-T and InLine-Swin-T."""
-    plain = dict(feature_map='relu', injective=False, local_residual=False)
-    linear_pvt = Contender(
-        'plain linear attention', Inference, partial(contenders.inline_backbone, InLinePVT, **plain)
-    )
+    linear_pvt = partial(contenders.inline_backbone, InLinePVT, **PLAIN_LINEAR)
+    pvts = [Contender('plain linear attention', Inference, linear_pvt), SOFTMAX_PVT]
     swins = [Contender('softmax Swin (mmdet)', Inference, contenders.softmax_swin)]
     if contenders.timm_works():
-        build = partial(contenders.timm_swin, shape)
+        build = partial(contenders.timm_swin, tuple(shape))
         swins.append(Contender('softmax Swin (timm)', Inference, build))
     make_input = partial(random_image, batch)
     return [
         Case(title, shape, make_input, (*_inline_rows(family, device, compile), *others))
         for title, family, others in (
-            ('PVT-T', InLinePVT, [linear_pvt, SOFTMAX_PVT]),
+            ('PVT-T', InLinePVT, pvts),
             ('Swin-T', InLineSwin, swins),
         )
     ]

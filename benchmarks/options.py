@@ -25,8 +25,8 @@ def parse(arguments: list[str], description: str) -> argparse.Namespace:
     )
     commands = parser.add_subparsers(dest='command', metavar='COMMAND')
     for name, defaults in DEFAULTS.items():
-        _add_options(commands.add_parser(name), defaults)
-    _add_options(commands.add_parser('all'), dict(repeats='those of each command'))
+        _add_command(commands, name, defaults)
+    _add_command(commands, 'all', dict(repeats='those of each command'))
     table = commands.add_parser('table')
     table.add_argument('files', nargs='+', type=Path, metavar='JSON', help='finished runs')
     if not {'-h', '--help', *commands.choices} & set(arguments[:1]):
@@ -45,7 +45,11 @@ def choose(args: argparse.Namespace, command: str) -> dict[str, Any]:
     }
 
 
-def _add_options(parser: argparse.ArgumentParser, defaults: dict[str, Any]) -> None:
+def _add_command(
+    commands: argparse._SubParsersAction, command: str, defaults: dict[str, Any]
+) -> None:
+    parser = commands.add_parser(command)
+
     def add(name: str, text: str, **kwargs) -> None:
         if name in defaults:
             # The default itself is chosen later: it depends on --quick.
@@ -58,6 +62,10 @@ def _add_options(parser: argparse.ArgumentParser, defaults: dict[str, Any]) -> N
     add('compile', 'whether to add ours through torch.compile', action='store_true')
     add('proposals', 'boxes for the box head', type=_count, metavar='N')
     add('repeats', 'rounds of timing', type=_count, metavar='N')
+    _add_common_options(parser)
+
+
+def _add_common_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--quick', action='store_true', help='tiny images and two rounds: to see that it works'
     )
