@@ -70,7 +70,7 @@ class InLineLayerDecayConstructor(DefaultOptimWrapperConstructor):
             layer, num_layers = backbone.get_layer_depth(name, backbone_prefix)
             decays = not (
                 id(parameter) in norm_parameters
-                or name.endswith('.bias')
+                or name.endswith('bias')
                 or name.split('.')[-1] in NO_DECAY_NAMES
             )
             group_name = f'layer_{layer}_{"decay" if decays else "no_decay"}'

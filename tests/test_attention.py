@@ -167,3 +167,19 @@ def test_bad_options_are_refused_with_what_was_wanted_and_what_came(options, mes
 def test_misspelt_option_is_refused():
     with pytest.raises(TypeError, match='feature_maps'):
         InLineAttention(12, 3, feature_maps='relu')
+
+
+def test_a_layer_put_in_place_of_the_linear_is_called():
+    # Adapters such as LoRA wrap a linear and still show its weight.
+    class Doubled(torch.nn.Linear):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    torch.manual_seed(0)
+    layer = InLineAttention(8, 2).double()
+    x_BLC = torch.randn(1, 30, 8, dtype=torch.float64)
+    plain = layer(x_BLC, (5, 6))
+    doubled = Doubled(8, 24).double()
+    doubled.load_state_dict(layer.qkv.state_dict())
+    layer.qkv = doubled
+    assert (layer(x_BLC, (5, 6)) - plain).abs().max() > 1e-3

@@ -14,7 +14,7 @@ SWIN_ARCH = dict(PVT_ARCH, depths=(2, 4), inline_depths=(2, 2))
 @pytest.fixture
 def narrow_bands(monkeypatch):
     # A few rows a band, so that even small maps have many.
-    monkeypatch.setattr(streaming, 'band_bytes', lambda: 64 * 64 * 8)
+    monkeypatch.setattr(streaming, 'band_bytes', lambda device: 64 * 64 * 8)
 
 
 def randomise(model):
@@ -152,11 +152,18 @@ def test_streaming_follows_autocast():
 
 
 def test_band_size_can_be_set_from_outside(monkeypatch):
+    band_bytes = streaming.band_bytes.__wrapped__
     monkeypatch.setenv(streaming.BAND_BYTES_VARIABLE, '12345')
-    streaming.band_bytes.cache_clear()
-    try:
-        assert streaming.band_bytes() == 12345
-    finally:
-        monkeypatch.delenv(streaming.BAND_BYTES_VARIABLE)
-        streaming.band_bytes.cache_clear()
-    assert streaming.band_bytes() > 0
+    assert band_bytes() == band_bytes('cuda') == 12345
+    monkeypatch.setenv(streaming.BAND_BYTES_VARIABLE, '8M')
+    with pytest.raises(ValueError, match="MMINLINE_BAND_BYTES has to be .*got '8M'"):
+        band_bytes()
+    monkeypatch.delenv(streaming.BAND_BYTES_VARIABLE)
+    assert 0 < band_bytes() < band_bytes('cuda')
+
+
+@torch.no_grad()
+def test_a_window_as_large_as_the_map_streams_too(counted_streams):
+    arch = dict(SWIN_ARCH, inline_depths=(2, 4))
+    InLineSwin(arch, out_indices=(0, 1), inline_window=16).eval()(torch.randn(1, 3, 64, 64))
+    assert len(counted_streams) == sum(arch['depths'])

@@ -180,3 +180,9 @@ def test_drop_rate_acts_after_embedding_projection_and_mlp(backbone):
             dropped |= {f'stages.{stage}.blocks.{block}.{part}.drop' for part in ('attn', 'mlp')}
     assert {name for name, rate in rates.items() if rate == 0.25} == dropped
     assert all(rate in (0, 0.25) for rate in rates.values())
+
+
+def test_stages_behind_the_last_output_are_not_waited_for():
+    model = build(InLinePVT, out_indices=(0, 1))
+    assert not any(parameter.requires_grad for parameter in model.stages[2:].parameters())
+    assert all(parameter.requires_grad for parameter in model.stages[:2].parameters())

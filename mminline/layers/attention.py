@@ -93,11 +93,15 @@ class InLineAttention(BaseModule):
         self.drop = nn.Dropout(drop_rate)
 
     def forward(self, x_BLC: Tensor, hw_shape: tuple[int, int]) -> Tensor:
-        if self.window_size is None or self.window_size >= max(hw_shape):
+        if self.sees_whole_map(hw_shape):
             mixed_BLC = self._mix(x_BLC, hw_shape)
         else:
             mixed_BLC = self._mix_windows(x_BLC, hw_shape)
         return self.drop(self.proj(mixed_BLC))
+
+    def sees_whole_map(self, hw_shape: tuple[int, int]) -> bool:
+        """Whether a grid is not cut into windows."""
+        return self.window_size is None or self.window_size >= max(hw_shape)
 
     def _mix_windows(self, x_BLC: Tensor, hw_shape: tuple[int, int]) -> Tensor:
         """Mix the tokens of each window by themselves, padding left out."""
@@ -133,6 +137,13 @@ class InLineAttention(BaseModule):
     def folds(self, num_tokens: int) -> bool:
         """Whether queries and keys can be folded away, and whether that pays."""
         if not (self.injective and self.feature_map == 'identity'):
+            return False
+        # A wrapper (LoRA, quantisation) or a hook has to see its layer called.
+        if (
+            type(self.qkv) is not nn.Linear
+            or self.qkv._forward_hooks
+            or self.qkv._forward_pre_hooks
+        ):
             return False
         if self.folded is not None:
             return self.folded

@@ -45,7 +45,8 @@ def inline_attention(
             centred_BNMD = centred_BNMD * valid_BNM1
         # Centring one factor is enough for a covariance.
         covariance_BNDD = upcast(k_BNMD).transpose(-2, -1) @ centred_BNMD * (scale / num_keys)
-    out_BNLD = (q_BNLD @ covariance_BNDD.to(q_BNLD.dtype)).to(v_BNMD.dtype)
+        # Half precision if the queries are; those of a feature map that needs more keep it.
+        out_BNLD = (q_BNLD @ covariance_BNDD.to(q_BNLD.dtype)).to(v_BNMD.dtype)
     return out_BNLD + v_mean_BN1D.to(v_BNMD.dtype)
 
 

@@ -23,12 +23,13 @@ from .windows import merge_windows, split_windows, window_shift
 BAND_BYTES_VARIABLE = 'MMINLINE_BAND_BYTES'
 
 
-def streams(block: Block, x_BLC: Tensor, wanted: bool | None) -> bool:
+def streams(block: Block, x_BLC: Tensor, hw_shape: tuple[int, int], wanted: bool | None) -> bool:
     """Whether a block runs in bands.
 
     Args:
         block: The block.
         x_BLC: Its tokens.
+        hw_shape: Height and width of their grid.
         wanted: False for never; None for inference on a CPU; True also on other devices.
     """
     if wanted is False or torch.compiler.is_compiling() or torch.jit.is_tracing():
@@ -41,15 +42,9 @@ def streams(block: Block, x_BLC: Tensor, wanted: bool | None) -> bool:
     # Observers such as hooks and FLOP counters expect to see each layer run once.
     if _python_dispatch._get_current_dispatch_mode() is not None or _has_hooks(block):
         return False
-    return _folds(block.attn, x_BLC) or type(block.attn) is SoftmaxAttention
-
-
-def _folds(attention: nn.Module, x_BLC: Tensor) -> bool:
-    return (
-        type(attention) is InLineAttention
-        and attention.window_size is None
-        and attention.folds(x_BLC.shape[1])
-    )
+    if type(block.attn) is InLineAttention:
+        return block.attn.sees_whole_map(hw_shape) and block.attn.folds(x_BLC.shape[1])
+    return type(block.attn) is SoftmaxAttention
 
 
 def _has_hooks(block: Block) -> bool:
@@ -61,13 +56,20 @@ def _has_hooks(block: Block) -> bool:
 
 
 @functools.cache
-def band_bytes() -> int:
-    """Size of the widest tensor of a band: a third of the last cache, or what the user says.
+def band_bytes(device: str = 'cpu') -> int:
+    """Size of the widest tensor of a band.
 
-    ``MMINLINE_BAND_BYTES`` overrides it.
+    A third of the last cache on a CPU; elsewhere enough to keep a GPU busy.
+    ``MMINLINE_BAND_BYTES`` overrides both.
     """
-    if BAND_BYTES_VARIABLE in os.environ:
-        return int(os.environ[BAND_BYTES_VARIABLE])
+    if value := os.environ.get(BAND_BYTES_VARIABLE):
+        if not value.isdecimal() or int(value) < 1:
+            raise ValueError(
+                f'{BAND_BYTES_VARIABLE} has to be a number of bytes from 1 on, got {value!r}'
+            )
+        return int(value)
+    if device != 'cpu':
+        return 256 << 20
     sizes = [
         os.sysconf(name)
         for name in ('SC_LEVEL3_CACHE_SIZE', 'SC_LEVEL2_CACHE_SIZE')
@@ -79,7 +81,7 @@ def band_bytes() -> int:
 def stream_block(block: Block, x_BLC: Tensor, hw_shape: tuple[int, int]) -> Tensor:
     """Run a block in bands. The tokens are overwritten; use the returned ones."""
     hidden = block.mlp.fc1.out_features
-    band_tokens = max(band_bytes() // (hidden * x_BLC.element_size()), 1)
+    band_tokens = max(band_bytes(x_BLC.device.type) // (hidden * x_BLC.element_size()), 1)
     if type(block.attn) is SoftmaxAttention:
         x_BLC = _stream_softmax(block, x_BLC, hw_shape, band_tokens)
     else:

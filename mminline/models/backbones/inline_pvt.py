@@ -33,6 +33,7 @@ class InLinePVT(PyramidBackbone):
         pretrain_size: Image side for which the position embeddings have one entry a cell.
         streaming: Whether blocks run in bands of rows in inference, which bounds memory and
             changes nothing else: None for on a CPU, True for on any device, False for never.
+            Softmax blocks can, and InLine blocks with the identity map over the whole map.
         init_cfg: As everywhere in OpenMMLab, see ``PyramidBackbone``.
     """
 

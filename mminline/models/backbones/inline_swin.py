@@ -35,6 +35,7 @@ class InLineSwin(PyramidBackbone):
             by half in odd blocks.
         streaming: Whether blocks run in bands of rows in inference, which bounds memory and
             changes nothing else: None for on a CPU, True for on any device, False for never.
+            Softmax blocks can, and InLine blocks with the identity map over the whole map.
         init_cfg: As everywhere in OpenMMLab, see ``PyramidBackbone``.
     """
 

@@ -52,7 +52,7 @@ class Stage(BaseModule):
             x_BLC = x_BLC + resize_position(self.pos_embed, hw_shape)
         x_BLC = self.drop(x_BLC)
         for block in self.blocks:
-            if streams(block, x_BLC, self.streaming):
+            if streams(block, x_BLC, hw_shape, self.streaming):
                 x_BLC = stream_block(block, x_BLC, hw_shape)
             else:
                 x_BLC = block(x_BLC, hw_shape)
@@ -164,6 +164,8 @@ class PyramidBackbone(BaseModule):
         if self.frozen_stages >= 0:
             yield from (self.stages[0].embed, self.stages[0].drop)
         yield from self.stages[: max(self.frozen_stages, 0)]
+        # Never run: distributed training must not wait for their gradients.
+        yield from self.stages[self.out_indices[-1] + 1 :]
 
     def _freeze(self) -> None:
         for part in self._frozen_parts():
