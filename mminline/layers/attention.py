@@ -13,6 +13,7 @@ from .functional import (
     linear_attention,
     local_residual,
 )
+from .fused import call_linear, is_plain_linear
 from .statistics import full_precision, token_mean
 from .windows import merge_windows, split_windows, window_shift
 
@@ -97,7 +98,7 @@ class InLineAttention(BaseModule):
             mixed_BLC = self._mix(x_BLC, hw_shape)
         else:
             mixed_BLC = self._mix_windows(x_BLC, hw_shape)
-        return self.drop(self.proj(mixed_BLC))
+        return self.drop(call_linear(self.proj, mixed_BLC))
 
     def sees_whole_map(self, hw_shape: tuple[int, int]) -> bool:
         """Whether a grid is not cut into windows."""
@@ -138,12 +139,7 @@ class InLineAttention(BaseModule):
         """Whether queries and keys can be folded away, and whether that pays."""
         if not (self.injective and self.feature_map == 'identity'):
             return False
-        # A wrapper (LoRA, quantisation) or a hook has to see its layer called.
-        if (
-            type(self.qkv) is not nn.Linear
-            or self.qkv._forward_hooks
-            or self.qkv._forward_pre_hooks
-        ):
+        if not is_plain_linear(self.qkv):
             return False
         if self.folded is not None:
             return self.folded
