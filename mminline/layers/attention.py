@@ -27,6 +27,17 @@ def check_heads(embed_dims: int, num_heads: int) -> None:
         )
 
 
+def check_tokens(x_BLC: Tensor, hw_shape: tuple[int, int], embed_dims: int) -> None:
+    """Refuse tokens that are not those of the grid, such as a map or one with a class token."""
+    height, width = hw_shape
+    if x_BLC.dim() != 3 or x_BLC.shape[1] != height * width or x_BLC.shape[2] != embed_dims:
+        raise ValueError(
+            f'tokens have to have the shape (B, H * W, C) = (B, {height * width}, {embed_dims}) '
+            f'for hw_shape={(height, width)} and embed_dims={embed_dims}, '
+            f'got {tuple(x_BLC.shape)}'
+        )
+
+
 class InLineAttention(BaseModule):
     """Injective linear attention with a local residual, called as ``layer(x_BLC, hw_shape)``.
 
@@ -94,6 +105,7 @@ class InLineAttention(BaseModule):
         self.drop = nn.Dropout(drop_rate)
 
     def forward(self, x_BLC: Tensor, hw_shape: tuple[int, int]) -> Tensor:
+        check_tokens(x_BLC, hw_shape, self.embed_dims)
         if self.sees_whole_map(hw_shape):
             mixed_BLC = self._mix(x_BLC, hw_shape)
         else:
