@@ -13,7 +13,7 @@ from .functional import (
     linear_attention,
     local_residual,
 )
-from .fused import call_linear, is_plain_linear
+from .fused import call_linear
 from .statistics import full_precision, token_mean
 from .windows import merge_windows, split_windows, window_shift
 
@@ -151,7 +151,12 @@ class InLineAttention(BaseModule):
         """Whether queries and keys can be folded away, and whether that pays."""
         if not (self.injective and self.feature_map == 'identity'):
             return False
-        if not is_plain_linear(self.qkv):
+        # A wrapper (LoRA, quantisation) or a hook has to see its layer called.
+        if (
+            type(self.qkv) is not nn.Linear
+            or self.qkv._forward_hooks
+            or self.qkv._forward_pre_hooks
+        ):
             return False
         if self.folded is not None:
             return self.folded

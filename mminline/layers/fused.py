@@ -58,14 +58,6 @@ def runs_eagerly(x: Tensor) -> bool:
     )
 
 
-def is_plain_linear(layer: nn.Module) -> bool:
-    """Whether a layer may be replaced by its weights.
-
-    A wrapper (LoRA, quantisation) or a hook has to see its layer called.
-    """
-    return type(layer) is nn.Linear and not has_hooks(layer)
-
-
 def has_hooks(layer: nn.Module) -> bool:
     """Whether somebody waits for this very layer, or for any layer, to be called."""
     every = nn.modules.module
@@ -77,6 +69,14 @@ def has_hooks(layer: nn.Module) -> bool:
     )
 
 
+def is_unobserved_linear(layer: nn.Module) -> bool:
+    """Whether nobody would notice that a layer's weights are used in place of a call.
+
+    A wrapper (LoRA, quantisation) or a hook has to see its layer called.
+    """
+    return type(layer) is nn.Linear and not has_hooks(layer)
+
+
 def call_linear(layer: nn.Module, x: Tensor) -> Tensor:
     """Call a linear layer, fused where that is possible and nobody would miss the call."""
-    return linear(x, layer.weight, layer.bias) if is_plain_linear(layer) else layer(x)
+    return linear(x, layer.weight, layer.bias) if is_unobserved_linear(layer) else layer(x)

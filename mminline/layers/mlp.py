@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-from .fused import has_hooks, is_plain_linear, linear, linear_gelu, runs_eagerly
+from .fused import has_hooks, is_unobserved_linear, linear, linear_gelu, runs_eagerly
 
 # Hidden values of a chunk, 2 MB in float32, and the number from which on chunks pay.
 CHUNK_VALUES = 1 << 19
@@ -43,8 +43,8 @@ class MLP(BaseModule):
     def _is_as_built(self) -> bool:
         """Whether no layer was wrapped, exchanged or hooked."""
         return (
-            is_plain_linear(self.fc1)
-            and is_plain_linear(self.fc2)
+            is_unobserved_linear(self.fc1)
+            and is_unobserved_linear(self.fc2)
             and type(self.act) is nn.GELU
             and self.act.approximate == 'none'
             and not has_hooks(self.act)
