@@ -166,7 +166,7 @@ class InLineAttention(BaseModule):
 
     def _attend(self, x_BLC: Tensor, valid_BL1: Tensor | None) -> tuple[Tensor, Tensor]:
         """The usual form: returns mixed values and values, both (B, L, C)."""
-        qkv = self.qkv(x_BLC)
+        qkv = call_linear(self.qkv, x_BLC)
         if valid_BL1 is not None:
             # A zero token has the bias as its value; outside the map a value has to be zero.
             qkv = qkv * valid_BL1
@@ -235,7 +235,8 @@ class SoftmaxAttention(BaseModule):
             mixed = torch.cat([upper, lowest], dim=1)
         else:
             mixed = self.mix_windows(windows)
-        return self.drop(self.proj(merge_windows(mixed, hw_shape, self.window_size, shift)))
+        mixed_BLC = merge_windows(mixed, hw_shape, self.window_size, shift)
+        return self.drop(call_linear(self.proj, mixed_BLC))
 
     def mix_windows(self, windows: Tensor, shifted: bool = False, lowest: bool = False) -> Tensor:
         """Mix the values of each window of ``(B, rows, columns, window ** 2, C)``.
@@ -248,7 +249,7 @@ class SoftmaxAttention(BaseModule):
             shifted: Whether the map was shifted.
             lowest: Whether these are the last row of a shifted map.
         """
-        qkv = self.qkv(windows)
+        qkv = call_linear(self.qkv, windows)
         bias_NLL = self.relative_position_bias_table[self.position_index].permute(2, 0, 1)
         if not shifted:
             return self._attend(qkv, bias_NLL)
