@@ -95,7 +95,7 @@ def test_inline_attention_counts_as_the_formula_says():
     local = 9 * tokens * channels + 10 * channels**2 // heads
     assert cost.usual_macs == embedding + 2 * (linears + attention + local)
     head = channels // heads
-    folding = 2 * channels**2 * head + channels**2 + channels * head
+    folding = channels**3 + 2 * channels**2 * head + channels**2 + channels * head
     assert cost.macs == embedding + 2 * (linears + local + folding)
     assert cost.parameters == sum(part.numel() for part in model.parameters())
 
