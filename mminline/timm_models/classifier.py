@@ -55,7 +55,8 @@ class InLineClassifier(nn.Module):
 
     def forward_features(self, image_BCHW: Tensor) -> Tensor:
         """Map of the last stage at stride 32, normed where the model has a final norm."""
-        map_BCHW = self._checked(image_BCHW)
+        check_image(image_BCHW, self.in_chans, len(self.feature_info))
+        map_BCHW = image_BCHW
         for stage in self.stages:
             map_BCHW = to_map(*stage(map_BCHW))
         return self._normed(map_BCHW)
@@ -85,9 +86,9 @@ class InLineClassifier(nn.Module):
         """
         if output_fmt != 'NCHW':
             raise ValueError(f"output_fmt has to be 'NCHW', got {output_fmt=}")
+        check_image(image_BCHW, self.in_chans, len(self.feature_info))
         wanted, last_wanted = feature_take_indices(len(self.stages), indices)
-        map_BCHW = self._checked(image_BCHW)
-        maps = []
+        map_BCHW, maps = image_BCHW, []
         for index, stage in enumerate(self.stages[: last_wanted + 1 if stop_early else None]):
             map_BCHW = to_map(*stage(map_BCHW))
             is_final = index == len(self.feature_info) - 1
@@ -157,10 +158,6 @@ class InLineClassifier(nn.Module):
             in_chans=self.in_chans,
             filter_fn=checkpoint_filter_fn,
         )
-
-    def _checked(self, image_BCHW: Tensor) -> Tensor:
-        check_image(image_BCHW, self.in_chans, len(self.feature_info))
-        return image_BCHW
 
     def _normed(self, map_BCHW: Tensor) -> Tensor:
         return self.norm(map_BCHW.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
