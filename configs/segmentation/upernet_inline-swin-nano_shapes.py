@@ -2,7 +2,7 @@ _base_ = [
     'mmseg::_base_/models/upernet_swin.py',
     '../_base_/datasets/shapes_semantic.py',
     '../_base_/schedules/shapes.py',
-    '../_base_/runtimes/shapes_semantic.py',
+    '../_base_/runtimes/shapes_segmentation.py',
 ]
 
 model = dict(
