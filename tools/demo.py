@@ -16,6 +16,7 @@ work_dirs/demo.1, demo.2 and so on. What an interrupted run has left is replaced
 """
 
 import argparse
+import itertools
 import json
 import shutil
 import sys
@@ -58,9 +59,11 @@ def make_room(folder: Path) -> None:
                 f'--work-dir has to be empty or of an earlier demo, got {folder}'
             )
         if (folder / 'results.json').exists():
-            numbers = iter(range(1, sys.maxsize))
-            while (old := folder.with_name(f'{folder.name}.{next(numbers)}')).exists():
-                pass
+            old = next(
+                path
+                for number in itertools.count(1)
+                if not (path := folder.with_name(f'{folder.name}.{number}')).exists()
+            )
             folder.rename(old)
             print(f'The results of the demo before are now in {old}.')
         else:
