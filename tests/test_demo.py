@@ -86,6 +86,7 @@ def test_a_short_training_lowers_the_loss(stem, shapes, tmp_path):
     config.train_cfg = dict(type='IterBasedTrainLoop', max_iters=12)
     config.val_cfg = config.val_dataloader = config.val_evaluator = None
     config.default_hooks.logger.interval = config.log_processor.window_size = 1
+    config.visualizer.name = stem  # mmengine goes on with an older one of the same name
     config.param_scheduler = None
     config.randomness = dict(seed=0)
 

@@ -1,7 +1,7 @@
 _base_ = [
     'mmseg::_base_/models/upernet_swin.py',
     '../_base_/datasets/shapes_semantic.py',
-    '../_base_/schedules/shapes_800.py',
+    '../_base_/schedules/shapes_1000.py',
     '../_base_/runtimes/shapes_segmentation.py',
 ]
 

@@ -15,7 +15,12 @@ metainfo = dict(
 train_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='LoadAnnotations'),
-    dict(type='RandomFlip', prob=0.5),
+    # Figures lie any way round: all flips are as likely as the scene itself.
+    dict(
+        type='RandomFlip',
+        prob=[0.25, 0.25, 0.25],
+        direction=['horizontal', 'vertical', 'diagonal'],
+    ),
     dict(type='PackSegInputs'),
 ]
 test_pipeline = [
