@@ -37,8 +37,10 @@ def draw_contact_sheet(runs: list[Run], data: Path, path: Path) -> None:
         for row, draw in zip(range(3), (None, draw_truth, draw_prediction), strict=True):
             panels[row, 0].set_ylabel(rows[row], color=INK)
             for panel, name in zip(panels[row], names, strict=False):
-                panel.imshow(mmcv.imread(data / 'images' / 'val' / name, channel_order='rgb'))
-                if draw:
+                image = mmcv.imread(data / 'images' / 'val' / name, channel_order='rgb')
+                panel.imshow(image)
+                if draw:  # on grey, so that colours tell the class alone
+                    panel.imshow(image.mean(axis=-1), cmap='gray', vmin=0, vmax=255)
                     draw(panel, name)
         for panel in panels.flat:
             panel.set(xticks=[], yticks=[])
@@ -69,7 +71,7 @@ def _draw_figure(panel: pyplot.Axes, figure: dict) -> None:
     """Colour a figure by its class, with its box, and its score if it has one."""
     colour = _unit(PALETTE[figure['category_id'] - 1])
     mask = run_lengths.decode(figure['segmentation'])
-    panel.imshow(np.append(colour, 1.0) * mask[..., None] * [1, 1, 1, 0.75])
+    panel.imshow(np.append(colour, 1.0) * mask[..., None] * [1, 1, 1, 0.8])
     left, top, width, height = figure['bbox']
     panel.add_patch(
         patches.Rectangle(
@@ -105,7 +107,7 @@ def draw_learning_curves(runs: list[Run], path: Path) -> None:
     for run, (above, below) in zip(runs, panels.T, strict=True):
         above.set_title(_title(run), color=INK, weight='bold')
         above.plot(*zip(*run.losses(), strict=True), color=PALE)
-        above.set_yscale('log')
+        above.set_ylim(0)
         for name, points in run.validations().items():
             label = f'{_words(name)} {points[-1][1]:.3f}'
             below.plot(*zip(*points, strict=True), 'o-', color=COLOURS[name], label=label)
