@@ -1,4 +1,4 @@
-# Shapes as tools/make_shapes.py draws it; scenes are small enough to be used as they are.
+# Shapes as tools/make_shapes.py draws it; scenes of another size are brought to 128 px.
 _base_ = 'mmdet::_base_/datasets/coco_instance.py'
 
 data_root = 'data/shapes/'
@@ -16,12 +16,12 @@ metainfo = dict(
 train_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
+    dict(type='Resize', scale=(128, 128), keep_ratio=True),
     dict(type='RandomFlip', prob=0.5),
     dict(type='PackDetInputs'),
 ]
 test_pipeline = [
     dict(type='LoadImageFromFile'),
-    # Keeps the size of Shapes, and brings other images near what was trained on.
     dict(type='Resize', scale=(128, 128), keep_ratio=True),
     dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
     dict(

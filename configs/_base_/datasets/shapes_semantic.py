@@ -1,4 +1,4 @@
-# Shapes as tools/make_shapes.py draws it; scenes are small enough to be used as they are.
+# Shapes as tools/make_shapes.py draws it; scenes of another size are brought to 128 px.
 data_root = 'data/shapes/'
 metainfo = dict(
     classes=('background', 'circle', 'square', 'triangle', 'star', 'ring', 'cross'),
@@ -15,6 +15,7 @@ metainfo = dict(
 train_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='LoadAnnotations'),
+    dict(type='Resize', scale=(128, 128), keep_ratio=True),
     # Figures lie any way round: all flips are as likely as the scene itself.
     dict(
         type='RandomFlip',
@@ -25,7 +26,6 @@ train_pipeline = [
 ]
 test_pipeline = [
     dict(type='LoadImageFromFile'),
-    # Keeps the size of Shapes, and brings other images near what was trained on.
     dict(type='Resize', scale=(128, 128), keep_ratio=True),
     dict(type='LoadAnnotations'),
     dict(type='PackSegInputs'),
