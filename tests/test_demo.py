@@ -158,7 +158,7 @@ def test_pictures_are_drawn(finished):
     assert min(sheet.shape[:2]) > 1000
     assert min(curves.shape[:2]) > 600
     for rgb in PALETTE:  # in the legend at least, and in the truth
-        assert (sheet == rgb[::-1]).all(axis=-1).sum() > 500
+        assert (sheet == rgb[::-1]).all(axis=-1).sum() > 200
 
 
 def test_the_sheet_shows_the_truth_and_what_was_predicted(tools, finished, shapes):
@@ -239,7 +239,7 @@ def test_other_data_in_the_place_of_shapes_is_named(tools, tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     write_shapes('data/shapes', train=1, val=1, size=64)
 
-    with pytest.raises(SystemExit, match=r'train is 1 there.* move data/shapes away'):
+    with pytest.raises(SystemExit, match='train is 1 there.*Move data/shapes away'):
         tools.main([])
 
 

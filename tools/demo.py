@@ -78,7 +78,9 @@ def draw_data() -> None:
     try:
         write_shapes(DATA)
     except ValueError as error:
-        raise _support.UserError(f'{error}. Or move {DATA} away, and run again.') from None
+        raise _support.UserError(
+            f'{error}. Move {DATA} away, or let tools/make_shapes.py --force draw it anew.'
+        ) from None
 
 
 def train(run: Run, seed: int, progress: Progress) -> None:
