@@ -70,7 +70,7 @@ def finished(tools, shapes):
         patch.setattr(tools, 'draw_data', lambda: None)
         patch.setattr(tools._support, 'run_logged', run_tool)
         tools.main(['--seed', '3', '--work-dir', str(folder)])
-        yield folder
+    return folder
 
 
 def runs(tools, folder: Path) -> list:
@@ -95,7 +95,7 @@ def test_a_short_training_lowers_the_loss(stem, shapes, tmp_path):
     (log,) = tmp_path.glob('*/vis_data/scalars.json')
     losses = [json.loads(line)['loss'] for line in log.read_text().splitlines()]
     assert len(losses) == 12
-    assert np.mean(losses[-3:]) < 0.8 * np.mean(losses[:3])
+    assert np.mean(losses[-3:]) < 0.85 * np.mean(losses[:3])
 
 
 def test_configs_name_and_colour_classes_as_the_data_set_does():
