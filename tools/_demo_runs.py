@@ -101,7 +101,7 @@ class Run:
 
 def _fractions(values: dict, task: str) -> dict[str, float]:
     return {
-        name: values[theirs] / unit
+        name: round(values[theirs] / unit, 4)
         for name, (theirs, unit) in SCORES[task].items()
         if theirs in values
     }
