@@ -1,7 +1,6 @@
 """``tools/train.py`` and ``tools/test.py``: runs on Shapes, resuming, and what they refuse."""
 
 import re
-import runpy
 import shlex
 import signal
 import subprocess
@@ -12,42 +11,8 @@ import pytest
 import torch
 from mmengine.config import Config
 
-from mminline.datasets import write_shapes
-from tiny import SIZES
+from runs import SEGMENTOR, TOOLS
 from zoo import CONFIGS, ROOT
-
-TOOLS = ROOT / 'tools'
-SEGMENTOR = f"""
-_base_ = '{CONFIGS}/segmentation/semantic-fpn_inline-pvt-t_40k_ade20k-512x512.py'
-model = dict(
-    data_preprocessor=dict(size=(64, 64)),
-    backbone=dict(_delete_=True, type='mminline.InLinePVT', arch={SIZES}),
-    neck=dict(in_channels={list(SIZES['embed_dims'])}, out_channels=8),
-    decode_head=dict(in_channels=[8, 8, 8, 8], channels=8, num_classes=7),
-)
-steps = ('LoadImageFromFile', 'LoadAnnotations', 'PackSegInputs')
-data = dict(
-    type='BaseSegDataset',
-    data_root='shapes',
-    data_prefix=dict(img_path='images/train', seg_map_path='semantic/train'),
-    metainfo=dict(classes=list('abcdefg'), palette=[[0, 0, 0]] * 7),
-    img_suffix='.png',
-    pipeline=[dict(type=step) for step in steps],
-)
-train_dataloader, val_dataloader, test_dataloader = (
-    dict(num_workers=0, persistent_workers=False, dataset=dict(data, _delete_=True))
-    for _ in range(3)
-)
-train_cfg = dict(max_iters=4, val_interval=4)
-default_hooks = dict(checkpoint=dict(interval=2), logger=dict(interval=1))
-"""
-
-
-@pytest.fixture(scope='module')
-def shapes(tmp_path_factory) -> Path:
-    root = tmp_path_factory.mktemp('data') / 'shapes'
-    write_shapes(root, train=4, val=2, size=64)
-    return root
 
 
 @pytest.fixture
@@ -57,18 +22,6 @@ def config(shapes, tmp_path, monkeypatch) -> Path:
     (tmp_path / 'small.py').write_text(SEGMENTOR)
     monkeypatch.chdir(tmp_path)
     return Path('small.py')
-
-
-@pytest.fixture
-def run(monkeypatch):
-    """Run a tool in this process, as from the command line."""
-    monkeypatch.syspath_prepend(TOOLS)
-
-    def run_tool(name: str, *arguments: object) -> None:
-        monkeypatch.setattr(sys, 'argv', [name, *map(str, arguments)])
-        runpy.run_path(str(TOOLS / name), run_name='__main__')
-
-    return run_tool
 
 
 def iterations(text: str) -> list[int]:

@@ -22,7 +22,7 @@ from mminline.checkpoints.reader import read_file
 
 
 def parse_args() -> argparse.Namespace:
-    parser = _launch.make_parser(__doc__)
+    parser = _launch.make_run_parser(__doc__)
     parser.add_argument(
         '--auto-scale-lr',
         action='store_true',
