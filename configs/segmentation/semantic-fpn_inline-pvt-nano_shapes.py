@@ -1,0 +1,26 @@
+_base_ = [
+    'mmseg::_base_/models/fpn_r50.py',
+    '../_base_/datasets/shapes_semantic.py',
+    '../_base_/schedules/shapes.py',
+    '../_base_/runtimes/shapes_segmentation.py',
+]
+
+model = dict(
+    pretrained=None,
+    data_preprocessor=dict(size=(128, 128)),
+    backbone=dict(
+        _delete_=True,
+        type='mminline.InLinePVT',
+        arch=dict(
+            embed_dims=(32, 64, 128, 256),
+            depths=(2, 2, 2, 2),
+            num_heads=(1, 2, 4, 8),
+            mlp_ratios=(4, 4, 4, 4),
+        ),
+        pretrain_size=128,
+    ),
+    neck=dict(in_channels=[32, 64, 128, 256], out_channels=64),
+    decode_head=dict(
+        in_channels=[64, 64, 64, 64], channels=64, num_classes=7, norm_cfg=dict(type='BN')
+    ),
+)
