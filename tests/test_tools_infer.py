@@ -12,7 +12,7 @@ from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 from pycocotools import mask
 
-from mminline.datasets import CLASSES, SEMANTIC_CLASSES, SEMANTIC_PALETTE
+from mminline.datasets import CLASSES
 from runs import DETECTOR, SEGMENTOR
 
 
