@@ -223,18 +223,6 @@ def test_help_speaks_and_keeps_mim_away_from_options_that_are_not_there(run, cap
     assert '--gpus' not in text  # mim would then pass it
 
 
-def test_two_processes_train_together(config):
-    # The launcher that mim uses: it hands over --local-rank.
-    command = [sys.executable, '-m', 'torch.distributed.launch', '--nproc_per_node=2']
-    command += ['--standalone', TOOLS / 'train.py', config, '--launcher', 'pytorch']
-
-    result = subprocess.run(command, capture_output=True, text=True, timeout=300)
-
-    assert result.returncode == 0, result.stderr
-    assert 'GPU number: 2' in result.stdout  # processes, in truth
-    assert Path('work_dirs/small/iter_4.pth').is_file()
-
-
 def test_ctrl_c_ends_a_run_without_a_traceback(config):
     config.write_text(SEGMENTOR + "train_cfg['max_iters'] = 100000\n")
     command = [sys.executable, TOOLS / 'train.py', config]

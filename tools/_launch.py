@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.error import URLError
 
-import torch
 from mmengine.config import Config, ConfigDict, DictAction
 from mmengine.device import get_device
 from torch import Tensor, nn
 
+import _processes
 import mminline  # noqa: F401  its import lets torch read checkpoints of mmengine
 
 # Where the data comes from that shipped configs look for.
@@ -50,14 +50,7 @@ def make_run_parser(description: str) -> argparse.ArgumentParser:
         '--work-dir', help='folder for logs and checkpoints (default: work_dirs/CONFIG)'
     )
     parser.add_argument('--amp', action='store_true', help='mixed precision, on a GPU')
-    parser.add_argument(
-        '--launcher',
-        choices=['none', 'pytorch', 'slurm', 'mpi'],
-        default='none',
-        help='who started this process, if it is one of several (default: none)',
-    )
-    # torch.distributed.launch passes it, under either name.
-    parser.add_argument('--local-rank', '--local_rank', type=int, help=argparse.SUPPRESS)
+    _processes.add_options(parser)
     return parser
 
 
@@ -73,8 +66,7 @@ def read_config(args: argparse.Namespace) -> Config:
 def load_config(args: argparse.Namespace) -> Config:
     """Read the config and put the options of training and testing into it."""
     config = read_config(args)
-    if args.local_rank is not None:
-        os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
+    _processes.check_launcher(args)
     config.launcher = args.launcher
     config.work_dir = (
         args.work_dir or config.get('work_dir') or f'work_dirs/{Path(args.config).stem}'
@@ -87,16 +79,10 @@ def load_config(args: argparse.Namespace) -> Config:
 
 
 def _adapt_to_cpu(config: Config) -> None:
-    """Do without what exists on GPUs only, in mmengine's handling of several processes too."""
+    """Do without what exists on GPUs only."""
     _replace_sync_bn(config.model)
-    if config.launcher == 'pytorch':
-        torch.distributed.init_process_group('gloo')
-        config.model_wrapper_cfg = dict(
-            type='MMDistributedDataParallel',
-            device_ids=None,
-            broadcast_buffers=False,
-            find_unused_parameters=config.get('find_unused_parameters', False),
-        )
+    if config.launcher != 'none':
+        _processes.join_without_gpu(config)
 
 
 def _replace_sync_bn(settings: object) -> None:

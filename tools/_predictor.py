@@ -40,7 +40,10 @@ class Predictor:
         self.model = load_model(config, checkpoint)
         meta = DATASETS.build(dict(dataset, lazy_init=True)).metainfo | self.model.dataset_meta
         self.classes = meta['classes']
-        self.visualizer = VISUALIZERS.build(dict(config.visualizer, vis_backends=None))
+        # Built by hand: the registry would hand out the one that another config has made.
+        options = {name: value for name, value in config.visualizer.items() if name != 'type'}
+        visualizer = VISUALIZERS.get(config.visualizer.type)
+        self.visualizer = visualizer(**dict(options, vis_backends=None))
         self.visualizer.dataset_meta = meta
         self.model.to(device)
 

@@ -73,8 +73,7 @@ def parse_args() -> argparse.Namespace:
     )
     parser.add_argument(
         '--root', type=Path,
-        help='folder of the data, drawn if it is not there (default: data/shapes for plain, '
-        'data/shapes-LEVEL for the others)',
+        help='folder of the data, drawn if it is not there (default: data/shapes-LEVEL-SIZE)',
     )  # fmt: skip
     parser.add_argument(
         '--out', type=Path, default=Path('work_dirs/compare_attention'),
@@ -84,7 +83,7 @@ def parse_args() -> argparse.Namespace:
     if args.iterations < 2:
         parser.error(f'--iterations has to be at least 2, got {args.iterations}')
     if args.root is None:
-        args.root = Path('data/shapes' if args.level == 'plain' else f'data/shapes-{args.level}')
+        args.root = Path(f'data/shapes-{args.level}-{args.size}')
     return args
 
 
@@ -101,20 +100,36 @@ class Progress(Hook):
         print()
 
 
-def prepare_data(root: Path, level: str) -> dict:
-    """Draw the data unless it is there; return its settings."""
+def prepare_data(root: Path, level: str, size: int) -> dict:
+    """Draw the data unless it is there, whatever the number of scenes; return its settings."""
     record = root / 'dataset.json'
     if not record.is_file():
-        write_shapes(root, level=level)
+        write_shapes(root, size=size, level=level)
     found = json.loads(record.read_text())
-    if found['level'] != level:
-        raise ValueError(f'--root {root} holds scenes of level {found["level"]}, not {level}')
+    if (found['level'], found['size']) != (level, size):
+        raise ValueError(
+            f'--root {root} holds scenes of level {found["level"]} and size {found["size"]}, not '
+            f'of {level} and {size}: take another'
+        )
     return found
 
 
-def make_config(kind: str, seed: int, iterations: int, root: Path, folder: Path) -> Config:
+def make_config(kind: str, seed: int, args: argparse.Namespace, folder: Path) -> Config:
     """The shipped config with another attention, another budget and all files in one place."""
     config = Config.fromfile(CONFIG)
+    use_attention(config, kind)
+    use_data(config, args.root, args.size)
+    use_budget(config, args.iterations)
+    config.update(
+        randomness=dict(seed=seed),
+        work_dir=str(folder),
+        experiment_name=f'{kind}-seed_{seed}',
+        log_level='ERROR',
+    )
+    return config
+
+
+def use_attention(config: Config, kind: str) -> None:
     backbone = config.model.backbone
     if 'sr_ratios' in KINDS[kind]:
         arch = backbone.arch
@@ -130,10 +145,24 @@ def make_config(kind: str, seed: int, iterations: int, root: Path, folder: Path)
         )
     else:
         backbone.update(KINDS[kind])
+
+
+def use_data(config: Config, root: Path, size: int) -> None:
+    """Scenes of another folder, as large as they are; a position embedding for each cell."""
+    config.model.data_preprocessor.size = (size, size)
+    backbone = config.model.backbone
+    backbone['pretrain_size' if 'pretrain_size' in backbone else 'pretrain_img_size'] = size
     for split in ('train', 'val', 'test'):
         loader = config[f'{split}_dataloader']
         loader.update(num_workers=0, persistent_workers=False)
         loader.dataset.data_root = str(root)
+        for step in loader.dataset.pipeline:
+            if step.type == 'Resize':
+                step.scale = (size, size)
+
+
+def use_budget(config: Config, iterations: int) -> None:
+    """Fewer or more iterations; one checkpoint and one evaluation, at the end."""
     # The shape of the schedule stays: warm-up, then a cosine down to the end.
     warm_up, cosine = config.param_scheduler
     warm_up.end = cosine.begin = max(1, warm_up.end * iterations // cosine.end)
@@ -142,13 +171,6 @@ def make_config(kind: str, seed: int, iterations: int, root: Path, folder: Path)
     config.default_hooks.checkpoint.update(
         interval=iterations, filename_tmpl='model.pth', save_optimizer=False
     )
-    config.update(
-        randomness=dict(seed=seed),
-        work_dir=str(folder),
-        experiment_name=f'{kind}-seed_{seed}',
-        log_level='ERROR',
-    )
-    return config
 
 
 def train(config: Config) -> dict:
@@ -180,7 +202,7 @@ def run(kind: str, seed: int, args: argparse.Namespace, data: dict) -> dict:
             )
         return result
     print(f'{kind}, seed {seed}')
-    config = make_config(kind, seed, args.iterations, args.root, folder)
+    config = make_config(kind, seed, args, folder)
     result = dict(settings, **train(config))
     write_json(path, result)
     return result
@@ -244,7 +266,7 @@ def plot(rows: list[dict], title: str, path: Path) -> None:
 def main() -> None:
     args = parse_args()
     try:
-        data = prepare_data(args.root, args.level)
+        data = prepare_data(args.root, args.level, args.size)
         results = [run(kind, seed, args, data) for kind in args.kinds for seed in args.seeds]
     except ValueError as error:
         sys.exit(f'compare_attention: {error}')
