@@ -1,5 +1,6 @@
 """``tools/train.py`` and ``tools/test.py``: runs on Shapes, resuming, and what they refuse."""
 
+import importlib.util
 import re
 import shlex
 import signal
@@ -189,6 +190,29 @@ def test_a_missing_checkpoint_is_named(config, run):
 def test_mixed_precision_without_a_gpu_is_refused(config, run):
     with pytest.raises(SystemExit, match='--amp needs a GPU'):
         run('train.py', config, '--amp')
+
+
+def test_losses_and_scores_go_to_tensorboard(config, run):
+    pytest.importorskip('tensorboard', reason='tensorboard is not installed')
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run('train.py', config, '--tensorboard')
+
+    (folder,) = Path('work_dirs/small').glob('*/vis_data')
+    events = EventAccumulator(str(folder)).Reload()
+    assert [event.step for event in events.Scalars('loss')] == [1, 2, 3, 4]
+    assert len(events.Scalars('mIoU')) == 1
+    assert list(folder.glob('*.json'))  # the usual log is still there
+
+
+def test_tensorboard_that_is_not_installed_is_named(config, run, monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, 'find_spec', lambda name: None if name == 'tensorboard' else found(name)
+    )
+
+    with pytest.raises(SystemExit, match='--tensorboard needs .* pip install tensorboard'):
+        run('train.py', config, '--tensorboard')
 
 
 def test_scaling_the_rate_needs_to_know_what_it_is_for(config, run):
