@@ -27,30 +27,9 @@ import sys
 from pathlib import Path
 
 import matplotlib.pyplot as plt
-from mmengine.config import Config
-from mmengine.hooks import Hook
-from mmengine.runner import Runner
-from mmengine.utils import ProgressBar
 
-import mminline  # noqa: F401  its import lets torch read checkpoints of mmengine
+from _comparison_run import KINDS, make_config, train
 from mminline.datasets import LEVELS, write_shapes
-
-CONFIG = (
-    Path(__file__).resolve().parents[1]
-    / 'configs'
-    / 'segmentation'
-    / 'semantic-fpn_inline-pvt-nano_shapes.py'
-)
-PLAIN = dict(feature_map='relu', injective=False)
-# Options of InLinePVT, or how many keys a side mmdet's PVT joins to one in each stage.
-KINDS = {
-    'inline': {},
-    'inline-no-local': dict(local_residual=False),
-    'linear': PLAIN,
-    'linear-no-local': dict(PLAIN, local_residual=False),
-    'softmax': dict(sr_ratios=(1, 1, 1, 1)),
-    'softmax-reduced': dict(sr_ratios=(8, 4, 2, 1)),
-}
 
 
 def parse_args() -> argparse.Namespace:
@@ -66,10 +45,13 @@ def parse_args() -> argparse.Namespace:
         help='one run a kind for each (default: 0 1 2)',
     )  # fmt: skip
     parser.add_argument(
-        '--iterations', type=int, default=300, help='of 8 scenes, for each run (default: 300)'
+        '--iterations', type=int, default=600, help='of 8 scenes, for each run (default: 600)'
     )
     parser.add_argument(
-        '--level', choices=LEVELS, default='plain', help='of Shapes (default: plain)'
+        '--level', choices=LEVELS, default='plain', help='of the scenes (default: plain)'
+    )
+    parser.add_argument(
+        '--size', type=int, default=64, help='side of a scene in pixels (default: 64)'
     )
     parser.add_argument(
         '--root', type=Path,
@@ -87,19 +69,6 @@ def parse_args() -> argparse.Namespace:
     return args
 
 
-class Progress(Hook):
-    """A bar in place of the log, which goes to the run's folder."""
-
-    def before_train(self, runner: Runner) -> None:
-        self.bar = ProgressBar(runner.max_iters)
-
-    def after_train_iter(self, runner: Runner, *_, **__) -> None:
-        self.bar.update()
-
-    def after_train(self, runner: Runner) -> None:
-        print()
-
-
 def prepare_data(root: Path, level: str, size: int) -> dict:
     """Draw the data unless it is there, whatever the number of scenes; return its settings."""
     record = root / 'dataset.json'
@@ -112,81 +81,6 @@ def prepare_data(root: Path, level: str, size: int) -> dict:
             f'of {level} and {size}: take another'
         )
     return found
-
-
-def make_config(kind: str, seed: int, args: argparse.Namespace, folder: Path) -> Config:
-    """The shipped config with another attention, another budget and all files in one place."""
-    config = Config.fromfile(CONFIG)
-    use_attention(config, kind)
-    use_data(config, args.root, args.size)
-    use_budget(config, args.iterations)
-    config.update(
-        randomness=dict(seed=seed),
-        work_dir=str(folder),
-        experiment_name=f'{kind}-seed_{seed}',
-        log_level='ERROR',
-    )
-    return config
-
-
-def use_attention(config: Config, kind: str) -> None:
-    backbone = config.model.backbone
-    if 'sr_ratios' in KINDS[kind]:
-        arch = backbone.arch
-        config.model.backbone = dict(
-            type='mmdet.PyramidVisionTransformer',
-            pretrain_img_size=backbone.pretrain_size,
-            embed_dims=arch.embed_dims[0],  # times num_heads in each stage
-            num_heads=arch.num_heads,
-            num_layers=arch.depths,
-            mlp_ratios=arch.mlp_ratios,
-            drop_path_rate=backbone.get('drop_path_rate', 0.0),
-            **KINDS[kind],
-        )
-    else:
-        backbone.update(KINDS[kind])
-
-
-def use_data(config: Config, root: Path, size: int) -> None:
-    """Scenes of another folder, as large as they are; a position embedding for each cell."""
-    config.model.data_preprocessor.size = (size, size)
-    backbone = config.model.backbone
-    backbone['pretrain_size' if 'pretrain_size' in backbone else 'pretrain_img_size'] = size
-    for split in ('train', 'val', 'test'):
-        loader = config[f'{split}_dataloader']
-        loader.update(num_workers=0, persistent_workers=False)
-        loader.dataset.data_root = str(root)
-        for step in loader.dataset.pipeline:
-            if step.type == 'Resize':
-                step.scale = (size, size)
-
-
-def use_budget(config: Config, iterations: int) -> None:
-    """Fewer or more iterations; one checkpoint and one evaluation, at the end."""
-    # The shape of the schedule stays: warm-up, then a cosine down to the end.
-    warm_up, cosine = config.param_scheduler
-    warm_up.end = cosine.begin = max(1, warm_up.end * iterations // cosine.end)
-    cosine.end = iterations
-    config.train_cfg.update(max_iters=iterations, val_interval=iterations)
-    config.default_hooks.checkpoint.update(
-        interval=iterations, filename_tmpl='model.pth', save_optimizer=False
-    )
-
-
-def train(config: Config) -> dict:
-    """Train and evaluate; return the score, the size and the seconds in iterations."""
-    folder = Path(config.work_dir)
-    folder.mkdir(parents=True, exist_ok=True)
-    config.dump(folder / 'config.py')
-    runner = Runner.from_cfg(config)
-    runner.register_hook(Progress())
-    runner.train()
-    scalars = runner.message_hub.log_scalars
-    return dict(
-        mIoU=float(scalars['val/mIoU'].current()) / 100,
-        parameters=sum(parameter.numel() for parameter in runner.model.parameters()),
-        seconds=float(scalars['train/time'].data[0].sum()),
-    )
 
 
 def run(kind: str, seed: int, args: argparse.Namespace, data: dict) -> dict:
@@ -202,7 +96,7 @@ def run(kind: str, seed: int, args: argparse.Namespace, data: dict) -> dict:
             )
         return result
     print(f'{kind}, seed {seed}')
-    config = make_config(kind, seed, args, folder)
+    config = make_config(kind, seed, args.iterations, args.root, args.size, folder)
     result = dict(settings, **train(config))
     write_json(path, result)
     return result
