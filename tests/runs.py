@@ -46,6 +46,7 @@ model = dict(
 )
 steps = (
     dict(type='LoadImageFromFile'),
+    dict(type='Resize', scale=(64, 64), keep_ratio=True),
     dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
     dict(type='PackDetInputs'),
 )

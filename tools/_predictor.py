@@ -42,7 +42,8 @@ class Predictor:
         self.classes = meta['classes']
         # Built by hand: the registry would hand out the one that another config has made.
         options = {name: value for name, value in config.visualizer.items() if name != 'type'}
-        visualizer = VISUALIZERS.get(config.visualizer.type)
+        with VISUALIZERS.switch_scope_and_registry(config.default_scope) as registry:
+            visualizer = registry.get(config.visualizer.type)
         self.visualizer = visualizer(**dict(options, vis_backends=None))
         self.visualizer.dataset_meta = meta
         self.model.to(device)

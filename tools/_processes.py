@@ -53,6 +53,6 @@ def join_without_gpu(config: Config) -> None:
     if config.get('runner_type', 'Runner') == 'Runner':
         config.model_wrapper_cfg = wrapper
     elif config.get('strategy', {}).get('type') == 'FSDPStrategy':
-        config.strategy.setdefault('model_wrapper', {}).update(device_id=None)
+        config.strategy.setdefault('model_wrapper', {}).update(device_id='cpu')
     else:
         config.setdefault('strategy', dict(type='DDPStrategy')).setdefault('model_wrapper', wrapper)
