@@ -6,6 +6,7 @@ TORCH_INDEX ?=
 JOBS ?=
 TESTS ?= tests
 BENCH ?=
+DEMO ?=
 
 # Python has to ignore the PYTHON* variables, the user's packages and the current folder (-I); but
 # a script may import what stands beside it (-E -s).
@@ -17,10 +18,10 @@ INSTALL := $(PYTHON) -I requirements/install.py \
 # For the programs that Python starts in its turn.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
-.PHONY: help setup develop demo test lint bench clean
+.PHONY: help setup develop demo demo-all test lint bench clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo 'Variables:'
 	@echo '  PYTHON       interpreter to start from (python3): 3.11 or 3.12'
@@ -28,6 +29,7 @@ help: ## print this list
 	@echo '  JOBS         compilers at a time while mmcv is built'
 	@echo '  TESTS        what make test runs (tests)'
 	@echo '  BENCH        arguments of make bench'
+	@echo '  DEMO         arguments of make demo and make demo-all, such as --seed 1'
 
 setup: ## make .venv with the whole stack, or complete it
 	@$(INSTALL)
@@ -35,8 +37,11 @@ setup: ## make .venv with the whole stack, or complete it
 develop: ## link mminline into .venv for development (make setup undoes it)
 	@$(INSTALL) --editable
 
-demo: setup ## see it work
-	$(SCRIPT) tools/demo.py
+demo: setup ## train and test a detector and a segmentor, see what they learn
+	$(SCRIPT) tools/demo.py $(DEMO)
+
+demo-all: setup ## the same with all four methods
+	$(SCRIPT) tools/demo.py --all $(DEMO)
 
 test: setup ## run the tests against the installed wheel
 	$(MODULE) pytest $(TESTS)

@@ -28,4 +28,4 @@ def test_the_make_targets_of_its_commands_exist():
     named = {line.split()[1] for line in commands if line.startswith('make ')}
 
     assert named >= {'demo', 'test'}
-    assert named <= set(re.findall(r'^(\w+):', makefile, re.M))
+    assert named <= set(re.findall(r'^([\w-]+):', makefile, re.M))

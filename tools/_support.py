@@ -8,6 +8,7 @@ import fcntl
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -138,7 +139,9 @@ def run_logged(
             text=True,
             errors='replace',
             pass_fds=inherit,
+            start_new_session=True,
         ) as process,
+        _ending_with_us(process),
     ):
         for line in process.stdout:
             file.write(line)
@@ -146,6 +149,19 @@ def run_logged(
     show_status('')
     if process.returncode:
         raise UserError(explain(log.read_text(), log))
+
+
+@contextlib.contextmanager
+def _ending_with_us(process: subprocess.Popen) -> Iterator[None]:
+    """Hand on Ctrl-C, or whatever else ends us, to all that a process has started."""
+    try:
+        yield
+    except BaseException:
+        for ending in (signal.SIGINT, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                os.killpg(process.pid, ending)
+                process.wait(timeout=10)
+        raise
 
 
 def explain(output: str, log: Path) -> str:

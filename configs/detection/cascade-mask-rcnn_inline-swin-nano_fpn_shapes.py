@@ -2,7 +2,7 @@
 _base_ = [
     'mmdet::_base_/models/cascade-mask-rcnn_r50_fpn.py',
     '../_base_/datasets/shapes_instance.py',
-    '../_base_/schedules/shapes.py',
+    '../_base_/schedules/shapes_400.py',
     '../_base_/runtimes/shapes_detection.py',
 ]
 
