@@ -58,6 +58,7 @@ def test_runs_leave_a_table_a_picture_and_models(compare):
             init_default_scope(config.default_scope)
             checkpoint = torch.load(folder / 'model.pth')
             assert checkpoint['meta']['iter'] == 2
+            assert list(folder.glob('*/vis_data/scalars.json'))
             MODELS.build(config.model).load_state_dict(checkpoint['state_dict'])
 
 

@@ -77,8 +77,20 @@ def test_two_processes_have_equal_weights_after_different_data(train_together, l
     assert any('attn.qkv' in name for name in changed)
 
 
+def test_the_flexible_runner_trains_alone_too(shapes, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path('shapes').symlink_to(shapes)
+    Path('small.py').write_text(SEGMENTOR + "runner_type = 'FlexibleRunner'\n")
+
+    run('train.py', 'small.py', '--cfg-options', 'train_cfg.max_iters=2')
+
+    assert torch.load('work_dirs/small/iter_2.pth')['meta']['iter'] == 2
+    assert Config.fromfile('work_dirs/small/small.py').runner_type == 'FlexibleRunner'
+
+
 def test_fsdp_trains_shards_that_make_a_whole_checkpoint(train_together, run, capsys):
-    ours, theirs = train_together(FSDP)
+    # Gathering the optimizer's memory ends in a crash of torch 2.13 on a CPU.
+    ours, theirs = train_together(FSDP + "default_hooks['checkpoint']['save_optimizer'] = False\n")
     run('test.py', 'small.py', 'work_dirs/small/iter_2.pth')
 
     # Each process has a part of the weights, and none of them has all.

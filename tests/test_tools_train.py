@@ -196,7 +196,8 @@ def test_losses_and_scores_go_to_tensorboard(config, run):
     pytest.importorskip('tensorboard', reason='tensorboard is not installed')
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    run('train.py', config, '--tensorboard')
+    # A name of its own: mmengine keeps visualizers for as long as a process lives.
+    run('train.py', config, '--tensorboard', '--cfg-options', 'visualizer.name=watched')
 
     (folder,) = Path('work_dirs/small').glob('*/vis_data')
     events = EventAccumulator(str(folder)).Reload()
@@ -251,7 +252,12 @@ def test_ctrl_c_ends_a_run_without_a_traceback(config):
     config.write_text(SEGMENTOR + "train_cfg['max_iters'] = 100000\n")
     command = [sys.executable, TOOLS / 'train.py', config]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Shells make programs in the background deaf to it, and that is handed down.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as run:
         for line in run.stdout:
             if iterations(line):

@@ -55,6 +55,8 @@ def make_config(
     _use_attention(config, kind)
     _use_data(config, root, size)
     _use_budget(config, iterations)
+    # Of the same name it would be the one of the run before, and write to its folder.
+    config.visualizer.name = f'{kind}-seed_{seed}'
     config.update(
         randomness=dict(seed=seed),
         work_dir=str(folder),

@@ -1,6 +1,7 @@
 """A trained detector or segmentor: predictions for an image, as a picture and as data."""
 
 import json
+import uuid
 from pathlib import Path
 
 import mmcv
@@ -40,11 +41,9 @@ class Predictor:
         self.model = load_model(config, checkpoint)
         meta = DATASETS.build(dict(dataset, lazy_init=True)).metainfo | self.model.dataset_meta
         self.classes = meta['classes']
-        # Built by hand: the registry would hand out the one that another config has made.
-        options = {name: value for name, value in config.visualizer.items() if name != 'type'}
-        with VISUALIZERS.switch_scope_and_registry(config.default_scope) as registry:
-            visualizer = registry.get(config.visualizer.type)
-        self.visualizer = visualizer(**dict(options, vis_backends=None))
+        # A name of its own: under another the registry hands out what another config has made.
+        name = f'predictor-{uuid.uuid4().hex}'
+        self.visualizer = VISUALIZERS.build(dict(config.visualizer, name=name, vis_backends=None))
         self.visualizer.dataset_meta = meta
         self.model.to(device)
 
