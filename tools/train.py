@@ -66,8 +66,9 @@ def log_for_tensorboard(config: Config) -> None:
     """Add TensorBoard to what the visualizer of the config writes to."""
     if importlib.util.find_spec('tensorboard') is None:
         sys.exit('--tensorboard needs a package that is not there: pip install tensorboard')
-    backends = config.visualizer.get('vis_backends') or []
-    config.visualizer.vis_backends = [*backends, dict(type='TensorboardVisBackend')]
+    visualizer = config.setdefault('visualizer', dict(type='Visualizer'))
+    backends = visualizer.get('vis_backends') or []
+    visualizer['vis_backends'] = [*backends, dict(type='TensorboardVisBackend')]
 
 
 def resume(config: Config, name: str) -> None:
@@ -113,7 +114,7 @@ def find_whole_checkpoint(work_dir: Path) -> Path | None:
 
 def warn_of_gaps(config: Config) -> None:
     """Say so if a crash at a bad moment would leave no checkpoint."""
-    if config.default_hooks.get('checkpoint', {}).get('max_keep_ckpts') == 1:
+    if config.get('default_hooks', {}).get('checkpoint', {}).get('max_keep_ckpts') == 1:
         print(
             'Keeping one checkpoint is risky: it is removed before the next one is written. '
             'default_hooks.checkpoint.max_keep_ckpts=2 always leaves a whole one.',
