@@ -52,7 +52,8 @@ def join_without_gpu(config: Config) -> None:
     )
     if config.get('runner_type', 'Runner') == 'Runner':
         config.model_wrapper_cfg = wrapper
-    elif config.get('strategy', {}).get('type') == 'FSDPStrategy':
-        config.strategy.setdefault('model_wrapper', {}).update(device_id='cpu')
-    else:
-        config.setdefault('strategy', dict(type='DDPStrategy')).setdefault('model_wrapper', wrapper)
+        return
+    strategy = dict(config.get('strategy') or dict(type='DDPStrategy'))
+    if strategy['type'] == 'FSDPStrategy':
+        wrapper = dict(strategy.get('model_wrapper') or {}, device_id='cpu')
+    config.strategy = dict(strategy, model_wrapper=wrapper)

@@ -66,9 +66,9 @@ def log_for_tensorboard(config: Config) -> None:
     """Add TensorBoard to what the visualizer of the config writes to."""
     if importlib.util.find_spec('tensorboard') is None:
         sys.exit('--tensorboard needs a package that is not there: pip install tensorboard')
-    visualizer = config.setdefault('visualizer', dict(type='Visualizer'))
-    backends = visualizer.get('vis_backends') or []
-    visualizer['vis_backends'] = [*backends, dict(type='TensorboardVisBackend')]
+    visualizer = config.get('visualizer') or dict(type='Visualizer')
+    backends = [*(visualizer.get('vis_backends') or []), dict(type='TensorboardVisBackend')]
+    config.visualizer = dict(visualizer, vis_backends=backends)
 
 
 def resume(config: Config, name: str) -> None:
