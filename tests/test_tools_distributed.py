@@ -88,16 +88,23 @@ def test_the_flexible_runner_trains_alone_too(shapes, run, tmp_path, monkeypatch
     assert Config.fromfile('work_dirs/small/small.py').runner_type == 'FlexibleRunner'
 
 
-def test_fsdp_trains_shards_that_make_a_whole_checkpoint(train_together, run, capsys):
-    # Gathering the optimizer's memory ends in a crash of torch 2.13 on a CPU.
-    ours, theirs = train_together(FSDP + "default_hooks['checkpoint']['save_optimizer'] = False\n")
-    run('test.py', 'small.py', 'work_dirs/small/iter_2.pth')
+def test_fsdp_trains_shards_of_the_same_weights(train_together):
+    # No adaptive steps, which would blow up the rounding of gradients next to zero; and no
+    # checkpoint: gathering a whole one crashes torch 2.13 on a CPU.
+    settings = """
+randomness = dict(seed=0)
+optim_wrapper = dict(_delete_=True, type='OptimWrapper', optimizer=dict(type='SGD', lr=0.1))
+default_hooks['checkpoint'].update(interval=100, save_last=False)
+"""
+    whole, _ = train_together(settings)
+    shards = train_together(settings + FSDP)
 
-    # Each process has a part of the weights, and none of them has all.
-    saved = torch.load('work_dirs/small/iter_2.pth')['state_dict']
-    sizes = [sum(value.numel() for value in part['last'].values()) for part in (ours, theirs)]
-    assert max(sizes) < sum(value.numel() for value in saved.values())
-    assert 'mIoU: ' in capsys.readouterr().out
+    for name, value in whole['last'].items():
+        name = name.replace('module.', '_fsdp_wrapped_module.', 1)
+        parts = [shard['last'][name].flatten() for shard in shards]
+        assert_close(torch.cat(parts), value.flatten(), rtol=1e-4, atol=1e-6)
+    sizes = [sum(value.numel() for value in shard['last'].values()) for shard in shards]
+    assert max(sizes) < 0.6 * sum(sizes)
 
 
 def test_the_deepspeed_settings_name_what_mmengine_has(tmp_path):
