@@ -92,6 +92,7 @@ def test_fsdp_trains_shards_of_the_same_weights(train_together):
     # No adaptive steps, which would blow up the rounding of gradients next to zero; and no
     # checkpoint: gathering a whole one crashes torch 2.13 on a CPU.
     settings = """
+runner_type = 'FlexibleRunner'
 randomness = dict(seed=0)
 optim_wrapper = dict(_delete_=True, type='OptimWrapper', optimizer=dict(type='SGD', lr=0.1))
 default_hooks['checkpoint'].update(interval=100, save_last=False)
