@@ -65,6 +65,7 @@ setup(
         # Later openxlab insists on setuptools 60.
         'mim': [*OPENMMLAB, 'openmim>=0.3.9', 'openxlab<0.0.12'],
         'timm': ['timm>=1.0.15', 'torchvision'],  # the oldest that was tried
+        'tensorboard': ['tensorboard'],
         'export': ['onnx', 'onnxscript', 'onnxruntime'],
         'dev': ['ninja', 'pytest', 'ruff', SETUPTOOLS, 'wheel'],
     },

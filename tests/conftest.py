@@ -1,7 +1,8 @@
-"""Settings that have to stand before torch is imported, and the set-up program as a module."""
+"""Settings that have to stand before torch is imported, and what tests of programs share."""
 
 import importlib.util
 import os
+import runpy
 import sys
 from pathlib import Path
 
@@ -21,3 +22,26 @@ def installer(monkeypatch):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope='session')
+def shapes(tmp_path_factory) -> Path:
+    """Shapes, of a few small scenes."""
+    from mminline.datasets import write_shapes
+
+    root = tmp_path_factory.mktemp('data') / 'shapes'
+    write_shapes(root, train=4, val=2, size=64)
+    return root
+
+
+@pytest.fixture
+def run(monkeypatch):
+    """Run a tool in this process, as from the command line."""
+    tools = Path(__file__).parents[1] / 'tools'
+    monkeypatch.syspath_prepend(tools)
+
+    def run_tool(name: str, *arguments: object) -> None:
+        monkeypatch.setattr(sys, 'argv', [name, *map(str, arguments)])
+        runpy.run_path(str(tools / name), run_name='__main__')
+
+    return run_tool

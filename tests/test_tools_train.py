@@ -1,7 +1,7 @@
 """``tools/train.py`` and ``tools/test.py``: runs on Shapes, resuming, and what they refuse."""
 
+import importlib.util
 import re
-import runpy
 import shlex
 import signal
 import subprocess
@@ -12,42 +12,8 @@ import pytest
 import torch
 from mmengine.config import Config
 
-from mminline.datasets import write_shapes
-from tiny import SIZES
+from runs import SEGMENTOR, TOOLS
 from zoo import CONFIGS, ROOT
-
-TOOLS = ROOT / 'tools'
-SEGMENTOR = f"""
-_base_ = '{CONFIGS}/segmentation/semantic-fpn_inline-pvt-t_40k_ade20k-512x512.py'
-model = dict(
-    data_preprocessor=dict(size=(64, 64)),
-    backbone=dict(_delete_=True, type='mminline.InLinePVT', arch={SIZES}),
-    neck=dict(in_channels={list(SIZES['embed_dims'])}, out_channels=8),
-    decode_head=dict(in_channels=[8, 8, 8, 8], channels=8, num_classes=7),
-)
-steps = ('LoadImageFromFile', 'LoadAnnotations', 'PackSegInputs')
-data = dict(
-    type='BaseSegDataset',
-    data_root='shapes',
-    data_prefix=dict(img_path='images/train', seg_map_path='semantic/train'),
-    metainfo=dict(classes=list('abcdefg'), palette=[[0, 0, 0]] * 7),
-    img_suffix='.png',
-    pipeline=[dict(type=step) for step in steps],
-)
-train_dataloader, val_dataloader, test_dataloader = (
-    dict(num_workers=0, persistent_workers=False, dataset=dict(data, _delete_=True))
-    for _ in range(3)
-)
-train_cfg = dict(max_iters=4, val_interval=4)
-default_hooks = dict(checkpoint=dict(interval=2), logger=dict(interval=1))
-"""
-
-
-@pytest.fixture(scope='module')
-def shapes(tmp_path_factory) -> Path:
-    root = tmp_path_factory.mktemp('data') / 'shapes'
-    write_shapes(root, train=4, val=2, size=64)
-    return root
 
 
 @pytest.fixture
@@ -57,18 +23,6 @@ def config(shapes, tmp_path, monkeypatch) -> Path:
     (tmp_path / 'small.py').write_text(SEGMENTOR)
     monkeypatch.chdir(tmp_path)
     return Path('small.py')
-
-
-@pytest.fixture
-def run(monkeypatch):
-    """Run a tool in this process, as from the command line."""
-    monkeypatch.syspath_prepend(TOOLS)
-
-    def run_tool(name: str, *arguments: object) -> None:
-        monkeypatch.setattr(sys, 'argv', [name, *map(str, arguments)])
-        runpy.run_path(str(TOOLS / name), run_name='__main__')
-
-    return run_tool
 
 
 def iterations(text: str) -> list[int]:
@@ -238,6 +192,30 @@ def test_mixed_precision_without_a_gpu_is_refused(config, run):
         run('train.py', config, '--amp')
 
 
+def test_losses_and_scores_go_to_tensorboard(config, run):
+    pytest.importorskip('tensorboard', reason='tensorboard is not installed')
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    # A name of its own: mmengine keeps visualizers for as long as a process lives.
+    run('train.py', config, '--tensorboard', '--cfg-options', 'visualizer.name=watched')
+
+    (folder,) = Path('work_dirs/small').glob('*/vis_data')
+    events = EventAccumulator(str(folder)).Reload()
+    assert [event.step for event in events.Scalars('loss')] == [1, 2, 3, 4]
+    assert len(events.Scalars('mIoU')) == 1
+    assert list(folder.glob('*.json'))  # the usual log is still there
+
+
+def test_tensorboard_that_is_not_installed_is_named(config, run, monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, 'find_spec', lambda name: None if name == 'tensorboard' else found(name)
+    )
+
+    with pytest.raises(SystemExit, match='--tensorboard needs .* pip install tensorboard'):
+        run('train.py', config, '--tensorboard')
+
+
 def test_scaling_the_rate_needs_to_know_what_it_is_for(config, run):
     config.write_text(SEGMENTOR + 'auto_scale_lr = dict(_delete_=True, enable=False)\n')
 
@@ -270,23 +248,16 @@ def test_help_speaks_and_keeps_mim_away_from_options_that_are_not_there(run, cap
     assert '--gpus' not in text  # mim would then pass it
 
 
-def test_two_processes_train_together(config):
-    # The launcher that mim uses: it hands over --local-rank.
-    command = [sys.executable, '-m', 'torch.distributed.launch', '--nproc_per_node=2']
-    command += ['--standalone', TOOLS / 'train.py', config, '--launcher', 'pytorch']
-
-    result = subprocess.run(command, capture_output=True, text=True, timeout=300)
-
-    assert result.returncode == 0, result.stderr
-    assert 'GPU number: 2' in result.stdout  # processes, in truth
-    assert Path('work_dirs/small/iter_4.pth').is_file()
-
-
 def test_ctrl_c_ends_a_run_without_a_traceback(config):
     config.write_text(SEGMENTOR + "train_cfg['max_iters'] = 100000\n")
     command = [sys.executable, TOOLS / 'train.py', config]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Shells make programs in the background deaf to it, and that is handed down.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as run:
         for line in run.stdout:
             if iterations(line):

@@ -1,17 +1,18 @@
-"""What training and testing share: options, the config, and errors that say what to do."""
+"""What training, testing and inference share: options, the config, errors that say what to do."""
 
 import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.error import URLError
 
-import torch
 from mmengine.config import Config, ConfigDict, DictAction
 from mmengine.device import get_device
+from torch import Tensor, nn
 
+import _processes
 import mminline  # noqa: F401  its import lets torch read checkpoints of mmengine
 
 # Where the data comes from that shipped configs look for.
@@ -26,15 +27,11 @@ FROM_SCRATCH = 'To train from random weights: --cfg-options model.backbone.init_
 
 
 def make_parser(description: str) -> argparse.ArgumentParser:
-    """The options that both programs have."""
+    """The options of every program that reads a config."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('config', help='config file, of a detector or a segmentor')
-    parser.add_argument(
-        '--work-dir', help='folder for logs and checkpoints (default: work_dirs/CONFIG)'
-    )
-    parser.add_argument('--amp', action='store_true', help='mixed precision, on a GPU')
     parser.add_argument(
         '--cfg-options',
         nargs='+',
@@ -43,25 +40,33 @@ def make_parser(description: str) -> argparse.ArgumentParser:
         metavar='KEY=VALUE',
         help='change settings of the config, such as train_dataloader.batch_size=4',
     )
-    parser.add_argument(
-        '--launcher',
-        choices=['none', 'pytorch', 'slurm', 'mpi'],
-        default='none',
-        help='who started this process, if it is one of several (default: none)',
-    )
-    # torch.distributed.launch passes it, under either name.
-    parser.add_argument('--local-rank', '--local_rank', type=int, help=argparse.SUPPRESS)
     return parser
 
 
-def load_config(args: argparse.Namespace) -> Config:
-    """Read the config and put the options of the command line into it."""
+def make_run_parser(description: str) -> argparse.ArgumentParser:
+    """The options that training and testing have."""
+    parser = make_parser(description)
+    parser.add_argument(
+        '--work-dir', help='folder for logs and checkpoints (default: work_dirs/CONFIG)'
+    )
+    parser.add_argument('--amp', action='store_true', help='mixed precision, on a GPU')
+    _processes.add_options(parser)
+    return parser
+
+
+def read_config(args: argparse.Namespace) -> Config:
+    """Read the config, with the changes of the command line."""
     if not Path(args.config).is_file():
         sys.exit(f'There is no config {args.config}.')
-    if args.local_rank is not None:
-        os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
     config = Config.fromfile(args.config)
     config.merge_from_dict(args.cfg_options)
+    return config
+
+
+def load_config(args: argparse.Namespace) -> Config:
+    """Read the config and put the options of training and testing into it."""
+    config = read_config(args)
+    _processes.check_launcher(args)
     config.launcher = args.launcher
     config.work_dir = (
         args.work_dir or config.get('work_dir') or f'work_dirs/{Path(args.config).stem}'
@@ -74,16 +79,10 @@ def load_config(args: argparse.Namespace) -> Config:
 
 
 def _adapt_to_cpu(config: Config) -> None:
-    """Do without what exists on GPUs only, in mmengine's handling of several processes too."""
+    """Do without what exists on GPUs only."""
     _replace_sync_bn(config.model)
-    if config.launcher == 'pytorch':
-        torch.distributed.init_process_group('gloo')
-        config.model_wrapper_cfg = dict(
-            type='MMDistributedDataParallel',
-            device_ids=None,
-            broadcast_buffers=False,
-            find_unused_parameters=config.get('find_unused_parameters', False),
-        )
+    if config.launcher != 'none':
+        _processes.join_without_gpu(config)
 
 
 def _replace_sync_bn(settings: object) -> None:
@@ -137,6 +136,33 @@ def _dataset_paths(dataset: ConfigDict) -> Iterator[str]:
         for name in [dataset.get('ann_file'), *(dataset.get('data_prefix') or {}).values()]:
             if name:
                 yield os.path.join(dataset.get('data_root') or '', name)
+
+
+def check_checkpoint(checkpoint: str) -> None:
+    """End the program if a checkpoint is not there."""
+    if '://' not in checkpoint and not Path(checkpoint).is_file():
+        sys.exit(f'There is no checkpoint {checkpoint}.')
+
+
+def check_whole(model: nn.Module, weights: Mapping[str, Tensor], source: str) -> None:
+    """End the program if weights leave parts of a model at random, as those of a bare backbone do.
+
+    Args:
+        model: The model.
+        weights: Its weights by name.
+        source: Where they come from, for the message.
+    """
+    misfits = [
+        name if name not in weights else f'{name} ({tuple(value.shape)} is wanted)'
+        for name, value in sorted(model.state_dict().items())
+        if name not in weights or weights[name].shape != value.shape
+    ]
+    if misfits:
+        sys.exit(
+            f'{source} has to hold the whole model, and {len(misfits)} of its tensors are not '
+            f'there, or have another shape: {", ".join(misfits[:5])}'
+            f'{", ..." if len(misfits) > 5 else "."}'
+        )
 
 
 @contextlib.contextmanager

@@ -7,14 +7,12 @@
 The scores are printed, and saved as JSON in the work-dir.
 """
 
-import sys
-from pathlib import Path
-
 from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
 
 import _launch
+from mminline.checkpoints import unwrap
 
 
 class WholeModel(Hook):
@@ -22,23 +20,15 @@ class WholeModel(Hook):
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
         model = runner.model.module if is_model_wrapper(runner.model) else runner.model
-        weights = checkpoint.get('state_dict', checkpoint)
-        found = {name.removeprefix('module.') for name in weights}
-        missing = sorted(model.state_dict().keys() - found)
-        if missing:
-            sys.exit(
-                f'{runner.cfg.load_from} has to hold the whole model, and {len(missing)} of its '
-                f'tensors are not there: {", ".join(missing[:5])}, ...'
-            )
+        _launch.check_whole(model, unwrap(checkpoint), runner.cfg.load_from)
 
 
 def main() -> None:
-    parser = _launch.make_parser(__doc__)
+    parser = _launch.make_run_parser(__doc__)
     parser.add_argument('checkpoint', help='file or web address of the trained weights')
     args = parser.parse_args()
     config = _launch.load_config(args)
-    if '://' not in args.checkpoint and not Path(args.checkpoint).is_file():
-        sys.exit(f'There is no checkpoint {args.checkpoint}.')
+    _launch.check_checkpoint(args.checkpoint)
     config.load_from = args.checkpoint
     if args.amp:
         config.test_cfg.fp16 = True

@@ -1,0 +1,194 @@
+"""Run a trained detector or segmentor on your images.
+
+    python tools/infer.py CONFIG CHECKPOINT street.jpg
+    python tools/infer.py CONFIG CHECKPOINT photos/ --out results --score-thr 0.5
+    python tools/infer.py CONFIG CHECKPOINT drive.mp4 --device cuda:1
+
+writes to the folder --out
+
+    pictures/street.jpg             the image with what was found; a video for a video
+    predictions/street.jpg.json     detector: class, score, box and mask of each object, as COCO
+                                    writes them (box: x, y, width, height; mask: run lengths)
+    predictions/street.jpg.png      segmentor: the index of the class of each pixel
+    predictions/drive.mp4/000000.*  the same for each frame of a video
+
+An image that cannot be read is named and skipped. The exit code is 0 if nothing was skipped.
+"""
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+
+import cv2
+import mmcv
+import numpy as np
+import torch
+from mmengine.config import Config
+from mmengine.device import get_device
+from mmengine.utils import ProgressBar
+
+import _launch
+from _predictor import Predictor
+
+IMAGES = ('.bmp', '.jpeg', '.jpg', '.png', '.tif', '.tiff', '.webp')
+VIDEOS = ('.avi', '.m4v', '.mkv', '.mov', '.mp4', '.mpeg', '.mpg', '.webm')
+SCORE_THR = 0.3
+
+
+def parse_args() -> argparse.Namespace:
+    parser = _launch.make_parser(__doc__)
+    parser.add_argument('checkpoint', help='file or web address of the trained weights')
+    parser.add_argument(
+        'source', type=Path, help='an image, a folder (all images in it) or a video'
+    )
+    parser.add_argument(
+        '--out', type=Path, default=Path('results'), help='folder for results (default: results)'
+    )
+    parser.add_argument(
+        '--score-thr',
+        type=float,
+        help=f'leave out objects with a lower score (detectors; default: {SCORE_THR})',
+    )
+    parser.add_argument(
+        '--device', default=get_device(), help='where to run (default: %(default)s)'
+    )
+    return parser.parse_args()
+
+
+def find_images(source: Path) -> list[Path]:
+    """The images that are asked for, or the end of the program if there are none."""
+    if not source.exists():
+        sys.exit(f'There is no image, folder or video {source}.')
+    if source.is_file():
+        return [source]
+    images = sorted(path for path in source.iterdir() if path.suffix.lower() in IMAGES)
+    if not images:
+        sys.exit(f'There is no image in {source} ({", ".join(IMAGES)}; subfolders do not count).')
+    return images
+
+
+def build_predictor(config: Config, args: argparse.Namespace) -> Predictor:
+    """Load the model, or end the program with a sentence on what is wrong."""
+    if config.default_scope == 'mmseg' and args.score_thr is not None:
+        sys.exit('--score-thr is for detectors: a segmentor gives every pixel a class.')
+    try:
+        torch.empty(0, device=args.device)
+    except (AssertionError, RuntimeError) as error:
+        sys.exit(f'--device {args.device} cannot be used: {str(error).splitlines()[0]}')
+    try:
+        return Predictor(
+            config,
+            args.checkpoint,
+            args.device,
+            SCORE_THR if args.score_thr is None else args.score_thr,
+        )
+    except ValueError as error:
+        sys.exit(str(error))
+
+
+def read_image(path: Path) -> np.ndarray:
+    """Read an image in colour, or raise a ValueError: OpenCV may return None, or raise its own."""
+    with contextlib.suppress(cv2.error):
+        image_HWC = mmcv.imread(path)
+        if image_HWC is not None:
+            return image_HWC
+    raise ValueError('it is empty, cut off or no image')
+
+
+def write_image(folder: Path, name: str, picture_HWC: np.ndarray) -> None:
+    if not mmcv.imwrite(picture_HWC, str(folder / name)):
+        raise OSError(f'{folder / name} cannot be written')
+
+
+def infer(
+    items: Iterable[tuple[str, Callable[[], np.ndarray]]],
+    total: int,
+    predictor: Predictor,
+    predictions: Path,
+    keep: Callable[[str, np.ndarray], None],
+) -> int:
+    """Predict for each item, whatever becomes of the others; return how many were done.
+
+    Args:
+        items: Name of each image, and how to get it.
+        total: Number of items.
+        predictor: The model.
+        predictions: Folder for predictions as data.
+        keep: Called with the name and the picture of each.
+    """
+    done = 0
+    progress = ProgressBar(total)
+    for name, read in items:
+        try:
+            image_HWC = read()
+            sample = predictor.predict(image_HWC)
+            keep(name, predictor.draw(image_HWC, sample))
+            predictor.save(sample, predictions / name)
+            done += 1
+        except Exception as error:  # no image may keep the others from being done
+            print(f'\nSkipped {name}: {error}', file=sys.stderr)
+        progress.update()
+    print()
+    return done
+
+
+def infer_images(images: list[Path], predictor: Predictor, out: Path) -> tuple[int, int]:
+    """Do single images; return how many were done, and how many there are."""
+    items = ((path.name, partial(read_image, path)) for path in images)
+    keep = partial(write_image, out / 'pictures')
+    return infer(items, len(images), predictor, out / 'predictions', keep), len(images)
+
+
+def infer_video(path: Path, predictor: Predictor, out: Path) -> tuple[int, int]:
+    """Do a video; return how many frames were done, and how many it should have."""
+    video = mmcv.VideoReader(str(path))
+    if not video.opened or video.frame_cnt < 1:
+        sys.exit(f'{path} cannot be read as a video.')
+    name = path.name if path.suffix == '.mp4' else f'{path.name}.mp4'
+    (out / 'pictures').mkdir(parents=True, exist_ok=True)
+    writer = cv2.VideoWriter(
+        str(out / 'pictures' / name),
+        cv2.VideoWriter_fourcc(*'mp4v'),
+        video.fps,
+        (video.width, video.height),
+    )
+    frames = (
+        (f'{path.name}/{number:06d}', partial(np.asarray, frame))
+        for number, frame in enumerate(video)
+    )
+    try:
+        done = infer(
+            frames,
+            video.frame_cnt,
+            predictor,
+            out / 'predictions',
+            lambda _, picture_HWC: writer.write(picture_HWC),
+        )
+    finally:
+        writer.release()  # only then can it be played
+    return done, max(done, video.frame_cnt)  # headers may promise too few
+
+
+def main() -> None:
+    args = parse_args()
+    config = _launch.read_config(args)
+    _launch.check_checkpoint(args.checkpoint)
+    images = find_images(args.source)
+    if args.out.is_file():
+        sys.exit(f'--out has to be a folder, and {args.out} is a file.')
+    config.work_dir = str(args.out)
+    with _launch.readable_errors(config):
+        predictor = build_predictor(config, args)
+        if images[0].suffix.lower() in VIDEOS:
+            done, total = infer_video(images[0], predictor, args.out)
+        else:
+            done, total = infer_images(images, predictor, args.out)
+    print(f'{done} of {total} done, {total - done} skipped: {args.out}')
+    sys.exit(done < total)
+
+
+if __name__ == '__main__':
+    main()
