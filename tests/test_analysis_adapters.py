@@ -5,11 +5,11 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from watched import GRID, LAYERS, build, look, tokens
 from mminline.analysis.watch import find_layers, watch
 from mminline.models import InLinePVT, InLineSwin
 from tiny import build as build_backbone
 from tiny import image
+from watched import GRID, LAYERS, build, look, tokens
 
 
 @pytest.mark.parametrize('name', LAYERS)

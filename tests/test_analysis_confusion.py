@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 
-from watched import LAYERS, build, explicit, look, tokens
 from mminline.analysis.confusion import (
     Confusion,
     bootstrap_interval,
@@ -16,6 +15,7 @@ from mminline.analysis.confusion import (
 )
 from mminline.layers.functional import FEATURE_MAPS
 from tiny import image
+from watched import LAYERS, build, explicit, look, tokens
 
 
 def parallel_queries(kind: str) -> Confusion:

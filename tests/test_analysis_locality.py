@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from watched import CHANNELS, GRID, HEADS, LAYERS, build, explicit, look, tokens
 from mminline.analysis.locality import measure_locality
 from mminline.analysis.maps import weight_maps
+from watched import CHANNELS, GRID, HEADS, LAYERS, build, explicit, look, tokens
 
 # Neighbours of all cells of a map together: 3 for each cell and side, less one at both ends.
 NEIGHBOURS = (3 * GRID[0] - 2) * (3 * GRID[1] - 2)

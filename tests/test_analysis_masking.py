@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from watched import GRID, LAYERS, build, explicit, look, tokens
 from mminline.analysis.masking import Mask, hidden_keys, masked_attention
 from mminline.analysis.watch import find_layers, watch
 from mminline.layers import reference
 from mminline.models import InLinePVT, InLineSwin
 from tiny import build as build_backbone
 from tiny import image
+from watched import GRID, LAYERS, build, explicit, look, tokens
 
 EVERYTHING = slice(None)
 
