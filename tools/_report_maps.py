@@ -51,20 +51,13 @@ def draw_maps(
 ) -> None:
     """One figure: a row for each query, and for each head if asked for."""
     picture = _subjects.read_picture(model, config, path)
-    height, width = picture.image_HWC.shape[:2]
-    points = args.point or _even_points(width, height, *args.grid)
-    for x, y in points:
-        if not (0 <= x < width and 0 <= y < height):
-            raise ValueError(
-                f'--point has to be inside the image {path.name} of {width} x {height} px, '
-                f'got {x:g} {y:g}'
-            )
+    points = choose_points(args, picture)
     seen = []
     with watch(layer, lambda name, attention: seen.append(attention)):
         _subjects.run(model, picture)
     (attention,) = seen
-    input_hw = picture.inputs_1CHW.shape[-2:]
     panels, numbers = [], []
+    input_hw = picture.inputs_1CHW.shape[-2:]
     for x, y in points:
         cell = tuple(
             min(int(pixel * scale * cells / pixels), cells - 1)
@@ -83,8 +76,19 @@ def draw_maps(
     (args.out / f'{stem}.json').write_text(json.dumps(dict(layer=name, queries=numbers)))
 
 
-def _even_points(width: int, height: int, rows: int, columns: int) -> list[tuple[float, float]]:
-    return [
+def choose_points(
+    args: argparse.Namespace, picture: _subjects.Picture
+) -> list[tuple[float, float]]:
+    """Queries in pixels of the image: those asked for, or evenly spread ones."""
+    height, width = picture.image_HWC.shape[:2]
+    for x, y in args.point or []:
+        if not (0 <= x < width and 0 <= y < height):
+            raise ValueError(
+                f'--point has to be inside the image {picture.path.name} of {width} x {height} px, '
+                f'got {x:g} {y:g}'
+            )
+    rows, columns = args.grid
+    return args.point or [
         (width * (column + 0.5) / columns, height * (row + 0.5) / rows)
         for row in range(rows)
         for column in range(columns)

@@ -37,9 +37,11 @@ def report_masking(args: argparse.Namespace) -> None:
             rows.append(dict(curve=subject.name, **mask._asdict(), score=scores[metric], **scores))
     _reports.print_table(
         ['model', 'hidden', 'square', metric],
-        [[row['curve'], row['kind'], f'{row["side"]}x{row["side"]}' if row['side'] else '',
-          f'{row["score"]:.4g}'] for row in rows],
-    )  # fmt: skip
+        [
+            [row['curve'], row['kind'], f'{row["side"]}x{row["side"]}', f'{row["score"]:.4g}']
+            for row in rows
+        ],
+    )
     _reports.save(args.out / 'mask', rows, settings=dict(metric=metric, seed=args.seed))
     plot_masking(rows, metric, args.out / 'mask.png')
 

@@ -40,41 +40,50 @@ def report_confusion(args: argparse.Namespace) -> None:
         return dict(rate=found.rate, low=low, high=high, exact=found.exact, **found._asdict())
 
     rows = survey(args, measure)
-    layers = [
-        dict(curve=curve, layer=layer, exact=all(row['exact'] for row in some), **_mean_rate(some))
-        for (curve, layer), some in _grouped(rows, 'curve', 'layer').items()
-    ]
-    images = [
-        dict(curve=curve, image=image, **_mean_rate(some))
-        for (curve, image), some in _grouped(rows, 'curve', 'image').items()
-    ]
-    images = [row for row in images if not math.isnan(row['rate'])]
-    means = [
-        dict(curve=curve, images=len(some), **_mean_rate(some))
-        for (curve,), some in _grouped(images, 'curve').items()
-    ]
-    if not means:
-        raise ValueError('no layer has two clearly different queries: lower --query-difference')
+    layers, images, means = summarize_confusion(rows)
     criterion = (
         f'confused: query difference at least {args.query_difference:g}, '
         f'weight difference at most {args.weight_difference:g}'
     )
     print(criterion)
+    pairs = {True: 'all', False: 'random', None: ''}
     print_table(
         ['model', 'layer', 'confused', '95% interval', 'pairs'],
         [
-            [row['curve'], row.get('layer', 'mean'), f'{row["rate"]:.3%}',
-             f'{row["low"]:.3%} .. {row["high"]:.3%}',
-             {True: 'all', False: 'random', None: ''}[row.get('exact')]]
+            [
+                row['curve'],
+                row.get('layer', 'mean'),
+                f'{row["rate"]:.3%}',
+                f'{row["low"]:.3%} .. {row["high"]:.3%}',
+                pairs[row.get('exact')],
+            ]
             for row in layers + means
         ],
-    )  # fmt: skip
-    settings = {
-        key: getattr(args, key)
-        for key in ('query_difference', 'weight_difference', 'pairs', 'seed')
-    }
+    )
+    names = ('query_difference', 'weight_difference', 'pairs', 'seed')
+    settings = {name: getattr(args, name) for name in names}
     save(args.out / 'confusion', rows, settings=settings, layers=layers, means=means, images=images)
     plot_confusion(images, layers, criterion, args.out / 'confusion.png')
+
+
+def summarize_confusion(rows: list[dict]) -> tuple[list[dict], list[dict], list[dict]]:
+    """Means over the images of each layer, over the layers of each image, and over both."""
+    layers = [
+        dict(curve=curve, layer=layer, exact=all(row['exact'] for row in some), **_mean_rate(some))
+        for (curve, layer), some in _grouped(rows, 'curve', 'layer').items()
+    ]
+    images = [
+        dict(curve=curve, image=image, rate=_mean_rate(some)['rate'])
+        for (curve, image), some in _grouped(rows, 'curve', 'image').items()
+    ]
+    images = [row for row in images if not math.isnan(row['rate'])]
+    if not images:
+        raise ValueError('no layer has two clearly different queries: lower --query-difference')
+    means = [
+        dict(curve=curve, images=len(some), **_mean_rate(some))
+        for (curve,), some in _grouped(images, 'curve').items()
+    ]
+    return layers, images, means
 
 
 def _mean_rate(rows: list[dict]) -> dict:
@@ -100,12 +109,17 @@ def report_locality(args: argparse.Namespace) -> None:
     print_table(
         ['model', 'layer', 'keys', 'attention', 'with residual', 'equal weights'],
         [
-            [row['curve'], row['layer'], row['keys'], f'{row["attention"]:.2%}',
-             '' if row['with_residual'] is None else f'{row["with_residual"]:.2%}',
-             f'{row["uniform"]:.2%}']
+            [
+                row['curve'],
+                row['layer'],
+                row['keys'],
+                f'{row["attention"]:.2%}',
+                '' if row['with_residual'] is None else f'{row["with_residual"]:.2%}',
+                f'{row["uniform"]:.2%}',
+            ]
             for row in layers
         ],
-    )  # fmt: skip
+    )
     save(args.out / 'locality', rows, layers=layers)
     plot_locality(layers, args.out / 'locality.png')
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from mmengine.config import Config
 from mmengine.dataset import Compose
+from mmengine.device import get_device
 from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import MODELS, init_default_scope
 from mmengine.runner import load_checkpoint
@@ -66,7 +67,7 @@ def load_model(subject: Subject, config: Config) -> nn.Module:
     """The model with its weights, ready to run."""
     model = revert_sync_batchnorm(MODELS.build(config.model))
     give_weights(model, subject, config)
-    return model.eval()
+    return model.to(get_device()).eval()
 
 
 def give_weights(model: nn.Module, subject: Subject, config: Config) -> None:

@@ -11,7 +11,10 @@ from matplotlib.ticker import LogLocator, NullFormatter, PercentFormatter
 # Okabe and Ito's colours; markers tell the curves apart without any.
 COLOURS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#000000')
 MARKERS = 'osD^vP*'
+STYLES = (':', '-.', (0, (6, 4)))
 DPI = 110
+# Rates are drawn on a logarithmic scale from here on, and down to zero on a linear one.
+LEAST_RATE = 1e-4
 
 Rows = Sequence[dict]
 
@@ -50,44 +53,43 @@ def plot_confusion(images: Rows, layers: Rows, criterion: str, file: Path) -> No
     """
     figure = Figure(figsize=(10, 4), layout='constrained')
     left, right = figure.subplots(1, 2)
-    for name, look, rows in curves(images):
-        rates = np.sort([row['rate'] for row in rows])
-        share = np.arange(1, len(rates) + 1) / len(rates)
-        # From the first image to the last, and on to the edge of the panel.
-        left.step(
-            np.concatenate([[rates[0]], rates]),
-            np.concatenate([[0], share]),
-            where='post',
-            label=name,
-            color=look['color'],
-            lw=1.8,
-        )
-        left.plot(rates.mean(), 0.5, ls='', mec='white', **look | dict(ms=8))
-    left.set(xlabel='confused pairs of queries', ylabel='share of images at or below')
-    left.set_title(f'Images (marker: mean of {len(rows)})', fontsize=10)
-    left.set_xscale('symlog', linthresh=1e-3)
-    left.set_xlim(left=0)
-    left.xaxis.set_major_formatter(PercentFormatter(1))
-    left.xaxis.set_minor_formatter(NullFormatter())
-    left.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-    left.grid(alpha=0.3)
-    order = layer_order(layers)
-    for name, look, rows in curves(layers):
-        rates = np.array([row['rate'] for row in rows])
-        ends = [[max(rate - row['low'], 0), max(row['high'] - rate, 0)]
-                for rate, row in zip(rates, rows, strict=True)]  # fmt: skip
-        places = [order.index(row['layer']) for row in rows]
-        right.errorbar(places, rates, np.transpose(ends), label=name, capsize=3, lw=1.5, **look)
-    right.set_ylabel('confused pairs of queries')
-    right.set_title('Layers (mean over images, 95% interval)', fontsize=10)
-    right.set_yscale('symlog', linthresh=1e-3)
-    right.set_ylim(bottom=0)
-    right.yaxis.set_major_formatter(PercentFormatter(1))
-    right.yaxis.set_minor_formatter(NullFormatter())
-    _finish_layers(right, order)
-    right.legend(fontsize=9)
+    _draw_distribution(left, images)
+    _draw_layers(right, layers)
     figure.suptitle(criterion, fontsize=9)
     figure.savefig(file, dpi=DPI)
+
+
+def _draw_distribution(axes: Axes, images: Rows) -> None:
+    for name, look, rows in curves(images):
+        rates = np.sort([row['rate'] for row in rows])
+        shares = np.arange(len(rates) + 1) / len(rates)
+        axes.step([rates[0], *rates], shares, where='post', color=look['color'], lw=1.8)
+        axes.plot(rates.mean(), 0.5, mec='white', label=name, **look | dict(ms=8))
+    axes.set(xlabel='confused pairs of queries', ylabel='share of images at or below')
+    axes.set_title('Images (marker: mean)', fontsize=10)
+    axes.set_xscale('symlog', linthresh=LEAST_RATE)
+    axes.set_xlim(left=-0.1 * LEAST_RATE)
+    axes.xaxis.set_major_formatter(PercentFormatter(1))
+    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    axes.grid(alpha=0.3)
+
+
+def _draw_layers(axes: Axes, layers: Rows) -> None:
+    order = layer_order(layers)
+    for name, look, rows in curves(layers):
+        rates, lows, highs = (
+            np.array([row[key] for row in rows]) for key in ('rate', 'low', 'high')
+        )
+        places = [order.index(row['layer']) for row in rows]
+        ends = np.clip([rates - lows, highs - rates], 0, None)
+        axes.errorbar(places, rates, ends, label=name, capsize=3, lw=1.5, **look)
+    axes.set_ylabel('confused pairs of queries')
+    axes.set_title('Layers (mean over images, 95% interval)', fontsize=10)
+    axes.set_yscale('symlog', linthresh=LEAST_RATE)
+    axes.set_ylim(bottom=-0.1 * LEAST_RATE)
+    axes.yaxis.set_major_formatter(PercentFormatter(1))
+    _finish_layers(axes, order)
+    axes.legend(fontsize=9)
 
 
 def plot_locality(layers: Rows, file: Path) -> None:
@@ -100,24 +102,22 @@ def plot_locality(layers: Rows, file: Path) -> None:
     figure = Figure(figsize=(7.5, 4.2), layout='constrained')
     axes = figure.subplots()
     order = layer_order(layers)
-    drawn = set()
+    levels = {}
     for name, look, rows in curves(layers):
         places = [order.index(row['layer']) for row in rows]
         with_residual = [row['with_residual'] for row in rows]
-        has_residual = any(share is not None for share in with_residual)
-        alone = f'{name}, attention alone' if has_residual else name
-        axes.plot(places, [row['attention'] for row in rows], '--' if has_residual else '-',
-                  label=alone, mfc='white' if has_residual else None, **look)  # fmt: skip
-        if has_residual:
-            axes.plot(places, np.array(with_residual, float), '-',
-                      label=f'{name}, with local residual', **look)  # fmt: skip
+        alone = [row['attention'] for row in rows]
+        if None in with_residual:
+            axes.plot(places, alone, '-', label=name, **look)
+        else:
+            axes.plot(places, alone, '--', mfc='white', label=f'{name}, attention alone', **look)
+            axes.plot(places, with_residual, '-', label=f'{name}, with local residual', **look)
         level = tuple(round(row['uniform'], 6) for row in rows)
-        if (tuple(places), level) not in drawn:
-            # The first curve's level serves all others that have it too.
-            label = f'equal weights ({name})' if drawn else 'equal weights (about 9/N)'
-            colour = look['color'] if drawn else '0.4'
-            axes.plot(places, level, ':', lw=1.5, color=colour, label=label)
-            drawn.add((tuple(places), level))
+        levels.setdefault((*places, *level), []).append(name)
+    for number, (line, names) in enumerate(levels.items()):
+        places, level = np.split(np.array(line), 2)
+        whose = f' ({", ".join(names)})' if len(levels) > 1 else ''
+        axes.plot(places, level, color='0.4', ls=STYLES[number % 3], label=f'equal weights{whose}')
     axes.set_yscale('log')
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter(PercentFormatter(1))
