@@ -13,6 +13,7 @@ from mminline.analysis.confusion import (
     pair_differences,
     wilson_interval,
 )
+from mminline.analysis.explicit import CHUNK_WEIGHTS, ExplicitAttention
 from mminline.layers.functional import FEATURE_MAPS
 from tiny import image
 from watched import LAYERS, build, explicit, look, tokens
@@ -60,6 +61,26 @@ def test_differences_are_what_they_are_defined_as():
     # |(1, -1)| / 2 and |(1, 0)| / 3; all attention elsewhere, and none.
     assert query[0].tolist() == pytest.approx([2**0.5 / 2, 1 / 3])
     assert weight[0].tolist() == pytest.approx([1, 0], abs=1e-5)
+
+
+@pytest.mark.parametrize(('kind', 'confused'), [('linear', 3), ('inline', 0), ('softmax', 0)])
+def test_flat_attention_is_no_confusion_once_weights_are_centred(kind, confused):
+    # Keys so much alike that all weights are within a thousandth of the uniform one.
+    query = torch.tensor([0.3, 1.2, 0.7]).double()
+    q = torch.stack([query, 2 * query, 3 * query])
+    attention = explicit(kind, q, 1 + 1e-3 * image(3, 3, dtype=torch.float64), scale=0.5)
+
+    assert count_confusion(attention).confused == 3
+    assert count_confusion(attention, centred=True).confused == confused
+
+
+def test_centred_weights_of_inline_attention_differ_as_much_as_parallel_queries():
+    q, k = torch.tensor([[1.0, 2.0], [3.0, 6.0]]), image(2, 2, dtype=torch.float64)
+    attention = explicit('inline', q, k, scale=0.7)
+    query, weight = pair_differences(attention, 0, torch.tensor([[0, 1]]), centred=True)
+
+    assert query.item() == pytest.approx(0.5)
+    assert weight.item() == pytest.approx(0.5)
 
 
 def test_thresholds_are_adjustable():
@@ -127,6 +148,24 @@ def test_random_pairs_agree_with_all_pairs_within_the_interval():
         low, high = drawn.interval
         hits += low <= exact.rate <= high
     assert hits >= 90  # 95 are promised at least, as heads count as one
+
+
+def test_a_large_map_never_has_all_of_its_weights(monkeypatch):
+    sizes = []
+    weights = ExplicitAttention.weights
+
+    def watched(*args):
+        found = weights(*args)
+        sizes.append(found.numel())
+        return found
+
+    monkeypatch.setattr(ExplicitAttention, 'weights', watched)
+    q, k = image(2, 300 * 300, 4, dtype=torch.float64)
+    found = count_confusion(explicit('inline', q, k, grid=(300, 300)), max_pairs=300)
+
+    assert found.all_pairs == 90_000 * 89_999 // 2
+    assert sum(sizes) == pytest.approx(600 * 90_000, rel=0.01)
+    assert max(sizes) <= CHUNK_WEIGHTS
 
 
 def test_wilson_interval_of_known_cases():

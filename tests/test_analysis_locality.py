@@ -90,6 +90,22 @@ def test_shares_equal_those_of_all_weights_written_out(name):
     assert measure_locality(attention).attention == pytest.approx(sum(shares) / len(shares))
 
 
+def test_random_queries_agree_with_all():
+    _, attention = look(build('inline'), tokens(batch=1))
+    everything = measure_locality(attention)
+    some = [
+        measure_locality(attention, max_queries=40, generator=torch.Generator().manual_seed(seed))
+        for seed in range(30)
+    ]
+
+    assert everything.queries == TOKENS
+    assert {found.queries for found in some} == {40}
+    for name in ('attention', 'with_residual', 'uniform'):
+        values = torch.tensor([getattr(found, name) for found in some]).double()
+        error = float(values.std()) / len(some) ** 0.5
+        assert values.mean() == pytest.approx(getattr(everything, name), abs=4 * error)
+
+
 @pytest.mark.parametrize('name', [name for name in LAYERS if name not in REDUCED])
 def test_maps_place_weights_so_that_they_give_the_output(name):
     _, attention = look(build(name), tokens(batch=1))

@@ -36,9 +36,9 @@ def report_masking(args: argparse.Namespace) -> None:
             metric = choose_metric(scores, args.metric)
             rows.append(dict(curve=subject.name, **mask._asdict(), score=scores[metric], **scores))
     _reports.print_table(
-        ['model', 'hidden', 'square', metric],
+        ['model', 'hidden', 'side', metric],
         [
-            [row['curve'], row['kind'], f'{row["side"]}x{row["side"]}', f'{row["score"]:.4g}']
+            [row['curve'], row['kind'], str(row['side'] or ''), f'{row["score"]:.4g}']
             for row in rows
         ],
     )
@@ -50,7 +50,7 @@ def evaluate(
     subject: _subjects.Subject, config: Config, masks: list[Mask], seed: int
 ) -> Iterable[tuple[Mask, dict]]:
     """Score a model on its validation set, once for each mask."""
-    config.log_level = 'WARNING'
+    config.log_level = 'ERROR'
     config.load_from, config.resume = None, False
     runner = Runner.from_cfg(config)
     _subjects.give_weights(runner.model, subject, config)

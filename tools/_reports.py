@@ -34,7 +34,12 @@ def report_confusion(args: argparse.Namespace) -> None:
 
     def measure(attention: ExplicitAttention) -> dict:
         found = count_confusion(
-            attention, args.query_difference, args.weight_difference, args.pairs, generator
+            attention,
+            args.query_difference,
+            args.weight_difference,
+            args.pairs,
+            generator,
+            args.centred,
         )
         low, high = found.interval
         return dict(rate=found.rate, low=low, high=high, exact=found.exact, **found._asdict())
@@ -43,7 +48,7 @@ def report_confusion(args: argparse.Namespace) -> None:
     layers, images, means = summarize_confusion(rows)
     criterion = (
         f'confused: query difference at least {args.query_difference:g}, '
-        f'weight difference at most {args.weight_difference:g}'
+        f'{"centred " * args.centred}weight difference at most {args.weight_difference:g}'
     )
     print(criterion)
     pairs = {True: 'all', False: 'random', None: ''}
@@ -60,7 +65,7 @@ def report_confusion(args: argparse.Namespace) -> None:
             for row in layers + means
         ],
     )
-    names = ('query_difference', 'weight_difference', 'pairs', 'seed')
+    names = ('query_difference', 'weight_difference', 'centred', 'pairs', 'seed')
     settings = {name: getattr(args, name) for name in names}
     save(args.out / 'confusion', rows, settings=settings, layers=layers, means=means, images=images)
     plot_confusion(images, layers, criterion, args.out / 'confusion.png')
@@ -101,7 +106,12 @@ def report_locality(args: argparse.Namespace) -> None:
     that equal weights on all keys would have, 9/N but for borders. Where keys are a reduced grid
     (PVT, SegFormer), the neighbourhood is 3x3 of those keys, which cover more than 3x3 tokens.
     """
-    rows = survey(args, lambda attention: measure_locality(attention)._asdict())
+    generator = torch.Generator().manual_seed(args.seed)
+
+    def measure(attention: ExplicitAttention) -> dict:
+        return measure_locality(attention, args.queries, generator)._asdict()
+
+    rows = survey(args, measure)
     layers = [
         dict(curve=curve, layer=layer, keys=some[0]['keys'], **_mean_shares(some))
         for (curve, layer), some in _grouped(rows, 'curve', 'layer').items()
@@ -120,7 +130,8 @@ def report_locality(args: argparse.Namespace) -> None:
             for row in layers
         ],
     )
-    save(args.out / 'locality', rows, layers=layers)
+    settings = dict(queries=args.queries, seed=args.seed)
+    save(args.out / 'locality', rows, settings=settings, layers=layers)
     plot_locality(layers, args.out / 'locality.png')
 
 

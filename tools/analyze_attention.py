@@ -22,12 +22,14 @@ import sys
 from pathlib import Path
 
 from mmengine.config import DictAction
+from mmengine.logging import MMLogger
 
 import _report_maps
 import _report_masking
 import _reports
 import _subjects
 from mminline.analysis.confusion import MAX_PAIRS, QUERY_DIFFERENCE, WEIGHT_DIFFERENCE
+from mminline.analysis.locality import MAX_QUERIES
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
@@ -113,12 +115,29 @@ def add_confusion_options(parser: argparse.ArgumentParser) -> None:
         f'(default: {WEIGHT_DIFFERENCE})',
     )
     parser.add_argument(
+        '--centred',
+        action='store_true',
+        help='compare weights less the uniform one, so that attention is not called confused for '
+        'being flat',
+    )
+    parser.add_argument(
         '--pairs',
         type=positive,
         default=MAX_PAIRS,
         metavar='P',
         help='a layer with at most P pairs of tokens is counted completely; of others P random '
         f'pairs are taken (default: {MAX_PAIRS})',
+    )
+
+
+def add_locality_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        '--queries',
+        type=positive,
+        default=MAX_QUERIES,
+        metavar='Q',
+        help='of a map or window with more than Q tokens, Q random ones are looked at '
+        f'(default: {MAX_QUERIES})',
     )
 
 
@@ -175,7 +194,7 @@ def parse_args() -> argparse.Namespace:
     commands = parser.add_subparsers(dest='command', required=True, metavar='COMMAND')
     for name, report, add_options in (
         ('confusion', _reports.report_confusion, add_confusion_options),
-        ('locality', _reports.report_locality, None),
+        ('locality', _reports.report_locality, add_locality_options),
         ('map', _report_maps.report_maps, add_map_options),
         ('mask', _report_masking.report_masking, add_mask_options),
     ):
@@ -189,8 +208,7 @@ def parse_args() -> argparse.Namespace:
         add_model_options(command)
         if name != 'mask':
             add_image_options(command, limit=3 if name == 'map' else None)
-        if add_options:
-            add_options(command)
+        add_options(command)
         command.set_defaults(report=report)
     return parser.parse_args()
 
@@ -202,6 +220,8 @@ def main() -> None:
     names = [subject.name for subject in args.subjects]
     if len(set(names)) < len(names):
         sys.exit(f'Models have to have different names, got {", ".join(names)}: see --name.')
+    # What mmengine says of every parameter that it initialises is not for here.
+    MMLogger.get_current_instance().setLevel('WARNING')
     try:
         args.out.mkdir(parents=True, exist_ok=True)
         args.report(args)

@@ -8,6 +8,10 @@ For queries ``p`` and ``q`` with weights ``v`` and ``w`` over the same keys,
 Both are 0 for equal and at most 1. For weights that are not negative the second is the share of
 the attention that lies elsewhere; it stays meaningful for those of InLine attention, which may be
 negative. ``q`` and ``2q`` have a query difference of 1/3.
+
+Attention that is nearly flat gives all queries nearly the same weights. To tell that from queries
+that are mistaken for each other, weights can be centred: ``v`` and ``w`` are then what is left
+after the uniform weight of each key is taken away.
 """
 
 from typing import NamedTuple
@@ -78,6 +82,7 @@ def count_confusion(
     weight_difference: float = WEIGHT_DIFFERENCE,
     max_pairs: int = MAX_PAIRS,
     generator: torch.Generator | None = None,
+    centred: bool = False,
 ) -> Confusion:
     """Count confused pairs of queries, in every head.
 
@@ -88,6 +93,7 @@ def count_confusion(
         max_pairs: All pairs are looked at if there are no more; else as many random ones, drawn
             independently.
         generator: Source of the random pairs.
+        centred: Whether weights are compared less the uniform weight.
     """
     pairs_P3, total = list_pairs(attention, max_pairs, generator)
     confused = different = clusters = 0
@@ -95,7 +101,7 @@ def count_confusion(
         rows_P2 = pairs_P3[pairs_P3[:, 0] == group, 1:]
         query_weights = attention.q_BNLD.shape[1] * attention.k_BNMD.shape[2]
         for some_P2 in rows_P2.split(max(CHUNK_WEIGHTS // (2 * query_weights), 1)):
-            query_NP, weight_NP = pair_differences(attention, group, some_P2)
+            query_NP, weight_NP = pair_differences(attention, group, some_P2, centred)
             different_NP = query_NP >= query_difference
             different += int(different_NP.sum())
             confused += int((different_NP & (weight_NP <= weight_difference)).sum())
@@ -104,13 +110,16 @@ def count_confusion(
 
 
 def pair_differences(
-    attention: ExplicitAttention, group: int, rows_P2: Tensor
+    attention: ExplicitAttention, group: int, rows_P2: Tensor, centred: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Query and weight differences of pairs of rows of a group, each ``(N, P)``."""
     groups = slice(group, group + 1)
     rows, place_P2 = rows_P2.unique(return_inverse=True)
     q_NLD = attention.q_BNLD[group][:, rows]
     w_NLM = attention.weights(groups, rows)[0]
+    if centred:
+        visible_LM = attention.visible(groups, rows)[0].to(w_NLM.dtype)
+        w_NLM = w_NLM - visible_LM / visible_LM.sum(dim=-1, keepdim=True)
     return (
         _relative_difference(q_NLD, place_P2, order=2),
         _relative_difference(w_NLM, place_P2, order=1),

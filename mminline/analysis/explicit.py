@@ -123,15 +123,25 @@ class ExplicitAttention:
             seen_BLK = seen_BLK & (self.k_region_BM[groups][:, index_LK] == region_BL1)
         return index_LK, seen_BLK
 
-    def chunks(self, max_weights: int = CHUNK_WEIGHTS) -> Iterator[tuple[slice, slice]]:
-        """Groups and rows that together cover all queries, with few enough weights at a time."""
+    def chunks(
+        self, max_weights: int = CHUNK_WEIGHTS, rows: Tensor | None = None
+    ) -> Iterator[tuple[slice, slice | Tensor]]:
+        """Groups and rows that together cover all queries, with few enough weights at a time.
+
+        Args:
+            max_weights: How many are few enough; one query at a time is the least.
+            rows: Queries of each group, if not all.
+        """
         num_groups, num_heads, num_rows, _ = self.q_BNLD.shape
+        num_rows = num_rows if rows is None else len(rows)
         row_weights = num_heads * self.k_BNMD.shape[2]
         rows_at_a_time = min(max(max_weights // row_weights, 1), num_rows)
         groups_at_a_time = max(max_weights // (row_weights * num_rows), 1)
         for group in range(0, num_groups, groups_at_a_time):
             for row in range(0, num_rows, rows_at_a_time):
-                yield slice(group, group + groups_at_a_time), slice(row, row + rows_at_a_time)
+                some = slice(row, row + rows_at_a_time)
+                groups = slice(group, group + groups_at_a_time)
+                yield groups, some if rows is None else rows[some]
 
     def mix(self, hide: Callable[[slice, slice], Tensor] | None = None) -> Tensor:
         """What the layer hands to its output projection, ``(B, L, C)``.

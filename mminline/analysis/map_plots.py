@@ -86,7 +86,7 @@ def _draw_weights(
         cmap='RdBu_r',
         vmin=-limit,
         vmax=limit,
-        alpha=0.2 + 0.8 * size_HW / limit,
+        alpha=np.clip(0.2 + 0.8 * size_HW / limit, 0, 1),
         interpolation='nearest',
     )
     bar = figure.colorbar(drawn, ax=axes, shrink=0.8, pad=0.02)

@@ -6,12 +6,11 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter, PercentFormatter
+from matplotlib.ticker import LogLocator, NullFormatter
 
 # Okabe and Ito's colours; markers tell the curves apart without any.
 COLOURS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#000000')
 MARKERS = 'osD^vP*'
-STYLES = (':', '-.', (0, (6, 4)))
 DPI = 110
 # Rates are drawn on a logarithmic scale from here on, and down to zero on a linear one.
 LEAST_RATE = 1e-4
@@ -36,6 +35,10 @@ def layer_order(rows: Rows) -> list[str]:
     )
 
 
+def _percent(share: float, position: int | None = None) -> str:
+    return f'{100 * share:.3g}%'
+
+
 def _finish_layers(axes: Axes, layers: list[str]) -> None:
     axes.set_xticks(range(len(layers)), layers)
     axes.set_xlabel('layer (stage.block)')
@@ -51,11 +54,12 @@ def plot_confusion(images: Rows, layers: Rows, criterion: str, file: Path) -> No
         criterion: What is called confusion.
         file: Where to save.
     """
-    figure = Figure(figsize=(10, 4), layout='constrained')
+    figure = Figure(figsize=(11, 4), layout='constrained')
     left, right = figure.subplots(1, 2)
     _draw_distribution(left, images)
     _draw_layers(right, layers)
     figure.suptitle(criterion, fontsize=9)
+    figure.legend(*left.get_legend_handles_labels(), fontsize=9, loc='outside right upper')
     figure.savefig(file, dpi=DPI)
 
 
@@ -69,8 +73,8 @@ def _draw_distribution(axes: Axes, images: Rows) -> None:
     axes.set_title('Images (marker: mean)', fontsize=10)
     axes.set_xscale('symlog', linthresh=LEAST_RATE)
     axes.set_xlim(left=-0.1 * LEAST_RATE)
-    axes.xaxis.set_major_formatter(PercentFormatter(1))
-    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    axes.xaxis.set_major_formatter(_percent)
+    axes.yaxis.set_major_formatter(_percent)
     axes.grid(alpha=0.3)
 
 
@@ -87,22 +91,20 @@ def _draw_layers(axes: Axes, layers: Rows) -> None:
     axes.set_title('Layers (mean over images, 95% interval)', fontsize=10)
     axes.set_yscale('symlog', linthresh=LEAST_RATE)
     axes.set_ylim(bottom=-0.1 * LEAST_RATE)
-    axes.yaxis.set_major_formatter(PercentFormatter(1))
+    axes.yaxis.set_major_formatter(_percent)
     _finish_layers(axes, order)
-    axes.legend(fontsize=9)
 
 
 def plot_locality(layers: Rows, file: Path) -> None:
     """Share of attention on the 3x3 neighbourhood, of each layer.
 
     Args:
-        layers: ``curve``, ``layer``, ``attention``, ``with_residual``, ``uniform``, ``keys``.
+        layers: ``curve``, ``layer``, ``attention``, ``with_residual``, ``uniform``.
         file: Where to save.
     """
     figure = Figure(figsize=(7.5, 4.2), layout='constrained')
     axes = figure.subplots()
     order = layer_order(layers)
-    levels = {}
     for name, look, rows in curves(layers):
         places = [order.index(row['layer']) for row in rows]
         with_residual = [row['with_residual'] for row in rows]
@@ -112,15 +114,12 @@ def plot_locality(layers: Rows, file: Path) -> None:
         else:
             axes.plot(places, alone, '--', mfc='white', label=f'{name}, attention alone', **look)
             axes.plot(places, with_residual, '-', label=f'{name}, with local residual', **look)
-        level = tuple(round(row['uniform'], 6) for row in rows)
-        levels.setdefault((*places, *level), []).append(name)
-    for number, (line, names) in enumerate(levels.items()):
-        places, level = np.split(np.array(line), 2)
-        whose = f' ({", ".join(names)})' if len(levels) > 1 else ''
-        axes.plot(places, level, color='0.4', ls=STYLES[number % 3], label=f'equal weights{whose}')
+    # As wide short bars they show where curves lie on them.
+    levels = sorted({(order.index(row['layer']), round(row['uniform'], 5)) for row in layers})
+    axes.plot(*np.transpose(levels), '_', color='black', ms=22, mew=1.2, label='equal weights')
     axes.set_yscale('log')
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_major_formatter(PercentFormatter(1))
+    axes.yaxis.set_major_formatter(_percent)
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_ylabel('share of absolute weight on 3x3 keys')
     _finish_layers(axes, order)
