@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 from pathlib import Path
 
 from mmengine.config import Config
@@ -66,10 +67,13 @@ def draw_maps(
             )
         )
         maps = weight_maps(attention, cell)
-        numbers.append(dict(point=(x, y), cell=cell, **_listed(maps)))
+        residual = None if maps.residual is None else maps.residual.tolist()
+        numbers.append(
+            dict(point=(x, y), cell=cell, attention=maps.attention.tolist(), residual=residual)
+        )
         panels += _panels(args.heads, (x, y), maps)
     (name,) = layer
-    stem = f'map_{subject}_{path.stem}_{name}'.replace(' ', '-')
+    stem = re.sub(r'[^\w.-]+', '-', f'map_{subject}_{path.stem}_{name}')
     extent = (input_hw[1] / picture.scale[0], input_hw[0] / picture.scale[1])
     title = f'{subject}, layer {name} ({attention.kind})'
     plot_maps(picture.image_HWC, panels, extent, title, args.out / f'{stem}.png')
@@ -97,9 +101,10 @@ def choose_points(
 
 def _panels(heads: str, point: tuple[float, float], maps: WeightMaps) -> list[Panel]:
     """Rows of a figure for one query, weights in multiples of the uniform one."""
-    num_keys = maps.attention[0].numel()
-    parts = [maps.attention] if maps.residual is None else [*maps, maps.total]
-    arrays = [num_keys * part.cpu().numpy() for part in parts]
+    parts = [maps.attention]
+    if maps.residual is not None:
+        parts += [maps.residual, maps.total]
+    arrays = [maps.keys * part.cpu().numpy() for part in parts]
     where = f'x={point[0]:g}, y={point[1]:g}'
     if heads == 'mean':
         return [Panel(where, point, [array.mean(axis=0) for array in arrays])]
@@ -107,7 +112,3 @@ def _panels(heads: str, point: tuple[float, float], maps: WeightMaps) -> list[Pa
         Panel(f'{where}\nhead {head + 1}', point, [array[head] for array in arrays])
         for head in range(len(arrays[0]))
     ]
-
-
-def _listed(maps: WeightMaps) -> dict:
-    return {name: None if part is None else part.tolist() for name, part in maps._asdict().items()}

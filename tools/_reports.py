@@ -191,8 +191,10 @@ def print_table(header: list[str], rows: list[list[str]]) -> None:
 def save(stem: Path, rows: list[dict], **summary: object) -> None:
     """Write all rows as CSV, and what follows from them as JSON."""
     with open(stem.with_suffix('.csv'), 'w', newline='') as file:
-        writer = csv.DictWriter(file, list(rows[0]))
+        writer = csv.DictWriter(file, list(dict.fromkeys(key for row in rows for key in row)))
         writer.writeheader()
         writer.writerows(rows)
-    stem.with_suffix('.json').write_text(json.dumps(summary, indent=2) + '\n')
+    # JSON has no word for what is not a number.
+    text = json.dumps(summary, indent=2).replace('NaN', 'null')
+    stem.with_suffix('.json').write_text(text + '\n')
     print(f'Figure and numbers are in {stem}.png, .csv and .json.')

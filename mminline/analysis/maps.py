@@ -17,6 +17,7 @@ class WeightMaps(NamedTuple):
 
     attention: Tensor
     residual: Tensor | None  # None for a layer without
+    keys: int  # that the query sees
 
     @property
     def total(self) -> Tensor:
@@ -38,21 +39,20 @@ def weight_maps(attention: ExplicitAttention, cell: tuple[int, int]) -> WeightMa
     ((group, row),) = (attention.cell_BL == number).nonzero().tolist()
     groups, rows = slice(group, group + 1), torch.tensor([row], device=attention.cell_BL.device)
     weights_NM = attention.weights(groups, rows)[0, :, 0]
-    residual_NM = None
+    residual_NM, num_keys = None, int(attention.visible(groups, rows).sum())
     if attention.kernel_BC33 is not None:
         index_LK, seen_BLK = attention.neighbours(groups, rows)
         kernel_CK = attention.kernel_BC33[group].flatten(1)
         kernel_NK = kernel_CK.unflatten(0, (len(weights_NM), -1)).mean(dim=1) * seen_BLK[0]
         residual_NM = torch.zeros_like(weights_NM).index_add_(1, index_LK[0], kernel_NK)
     if attention.reduction > 1:
-        return WeightMaps(weights_NM.unflatten(1, attention.key_grid), None)
+        return WeightMaps(weights_NM.unflatten(1, attention.key_grid), None, num_keys)
     cell_L = attention.cell_BL[group]
-    return WeightMaps(
-        *(
-            None if part_NM is None else _place(part_NM, cell_L, attention.hw_shape)
-            for part_NM in (weights_NM, residual_NM)
-        )
+    maps = (
+        None if part_NM is None else _place(part_NM, cell_L, attention.hw_shape)
+        for part_NM in (weights_NM, residual_NM)
     )
+    return WeightMaps(*maps, num_keys)
 
 
 def _place(values_NL: Tensor, cell_L: Tensor, hw_shape: tuple[int, int]) -> Tensor:
