@@ -140,4 +140,5 @@ def test_maps_of_reduced_keys_have_the_size_of_the_keys():
     maps = weight_maps(attention, (8, 10))
 
     assert maps.attention.shape == (HEADS, 4, 5)
+    assert maps.keys == 20
     assert_close(maps.attention.sum(dim=(1, 2)), torch.ones(HEADS).double())

@@ -52,9 +52,6 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         help='folder for figures and numbers (default: work_dirs/analysis)',
     )
     parser.add_argument(
-        '--seed', type=int, default=0, help='of what is drawn at random (default: 0)'
-    )
-    parser.add_argument(
         '--cfg-options',
         nargs='+',
         action=DictAction,
@@ -97,6 +94,7 @@ def share(text: str) -> float:
 
 
 def add_confusion_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument('--seed', type=int, default=0, help='of what is random (default: 0)')
     parser.add_argument(
         '--query-difference',
         type=share,
@@ -131,6 +129,7 @@ def add_confusion_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_locality_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument('--seed', type=int, default=0, help='of what is random (default: 0)')
     parser.add_argument(
         '--queries',
         type=positive,
@@ -173,6 +172,7 @@ def add_map_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_mask_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument('--seed', type=int, default=0, help='of what is random (default: 0)')
     parser.add_argument(
         '--sides',
         nargs='+',
