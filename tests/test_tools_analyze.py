@@ -59,7 +59,26 @@ _base_ = '{CONFIGS}/detection/mask-rcnn_inline-pvt-t_fpn_1x_coco.py'
 model = dict(
     backbone=dict(_delete_=True, type='mminline.InLinePVT', arch={SIZES}),
     neck=dict(in_channels={list(SIZES['embed_dims'])}, out_channels=8),
+    rpn_head=dict(in_channels=8, feat_channels=8),
+    roi_head=dict(
+        bbox_roi_extractor=dict(out_channels=8),
+        bbox_head=dict(in_channels=8, fc_out_channels=8, num_classes=6),
+        mask_roi_extractor=dict(out_channels=8),
+        mask_head=dict(in_channels=8, conv_out_channels=8, num_classes=6),
+    ),
+    test_cfg=dict(rpn=dict(max_per_img=20)),
 )
+val_dataloader = dict(
+    num_workers=0,
+    persistent_workers=False,
+    dataset=dict(
+        data_root='shapes/',
+        ann_file='annotations/instances_val.json',
+        data_prefix=dict(img='images/val/'),
+        metainfo=dict(classes=('circle', 'square', 'triangle', 'star', 'ring', 'cross')),
+    ),
+)
+val_evaluator = dict(ann_file='shapes/annotations/instances_val.json')
 """
 
 
@@ -171,6 +190,17 @@ def test_masking_scores_the_model_without_its_neighbours(run, tmp_path, capsys):
     assert len({row['mIoU'] for row in rows}) > 2
     assert 'mine, local 17' in capsys.readouterr().out
     assert (tmp_path / 'mask.png').is_file()
+
+
+def test_masking_scores_a_detector(run, tmp_path):
+    run('mask', 'detector.py', '--sides', '3', '--cfg-options',
+        'val_dataloader.dataset.pipeline.1.scale=(64,64)')  # fmt: skip
+
+    rows = read_rows(tmp_path / 'mask.csv')
+    assert [row['kind'] for row in rows] == ['none', 'local', 'random']
+    assert {'coco/bbox_mAP', 'coco/segm_mAP'} <= rows[0].keys()
+    settings = json.loads((tmp_path / 'mask.json').read_text())['settings']
+    assert settings['metric'] == 'coco/segm_mAP'
 
 
 def test_without_masks_the_score_is_that_of_tools_test(run, tmp_path, monkeypatch, capsys):
