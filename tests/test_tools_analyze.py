@@ -192,6 +192,17 @@ def test_masking_scores_the_model_without_its_neighbours(run, tmp_path, capsys):
     assert (tmp_path / 'mask.png').is_file()
 
 
+def test_masks_can_be_kept_to_some_layers(run, tmp_path):
+    scores = []
+    for layers in (['4.1'], ['1.1', '1.2']):
+        run('mask', 'small.py', 'small.pth', '--sides', '3', '--layers', *layers)
+        scores.append([row['mIoU'] for row in read_rows(tmp_path / 'mask.csv')])
+
+    assert scores[0][0] == scores[1][0]
+    assert scores[0][1] == scores[0][2]  # all of 2 x 2 tokens are hidden either way
+    assert scores[0][1:] != scores[1][1:]
+
+
 def test_masking_scores_a_detector(run, tmp_path):
     run('mask', 'detector.py', '--sides', '3', '--cfg-options',
         'val_dataloader.dataset.pipeline.1.scale=(64,64)')  # fmt: skip
@@ -232,6 +243,8 @@ def test_without_masks_the_score_is_that_of_tools_test(run, tmp_path, monkeypatc
         (['locality', 'nowhere.py', *IMAGES], r'no config nowhere\.py'),
         (['locality', 'small.py', 'small.py', *IMAGES], 'whole file of torch.save'),
         (['locality', 'small.py', *IMAGES, '--also', 'small=pvt.py'], 'different names'),
+        (['mask', 'small.py', 'small.pth', '--layers', '1.1', '9.1'],
+         r'--layers has to be of 1\.1, 1\.2, .*, got 9\.1'),
         (['mask', 'small.py', 'small.pth', '--metric', 'AP'], r'--metric has to be one of .*mIoU'),
         (['mask', 'small.py', 'small.pth', '--cfg-options',
           'val_dataloader.dataset.data_root=nowhere'], 'val data is not there: nowhere'),

@@ -58,23 +58,27 @@ def draw_maps(
         _subjects.run(model, picture)
     (attention,) = seen
     panels, numbers = [], []
-    input_hw = picture.inputs_1CHW.shape[-2:]
+    (name,) = layer
+    extent = picture.extent
     for x, y in points:
-        cell = tuple(
-            min(int(pixel * scale * cells / pixels), cells - 1)
-            for pixel, scale, cells, pixels in zip(
-                (y, x), picture.scale[::-1], attention.hw_shape, input_hw, strict=True
-            )
+        row, column = (
+            min(int(pixel / length * cells), cells - 1)
+            for pixel, length, cells in zip((y, x), extent[::-1], attention.hw_shape, strict=True)
         )
-        maps = weight_maps(attention, cell)
+        maps = weight_maps(attention, (row, column))
         residual = None if maps.residual is None else maps.residual.tolist()
         numbers.append(
-            dict(point=(x, y), cell=cell, attention=maps.attention.tolist(), residual=residual)
+            dict(
+                point=(x, y),
+                cell=(row, column),
+                attention=maps.attention.tolist(),
+                residual=residual,
+            )
         )
-        panels += _panels(args.heads, (x, y), maps)
-    (name,) = layer
+        height, width = attention.hw_shape
+        middle = ((column + 0.5) / width * extent[0], (row + 0.5) / height * extent[1])
+        panels += _panels(args.heads, f'x={x:g}, y={y:g}', middle, maps)
     stem = re.sub(r'[^\w.-]+', '-', f'map_{subject}_{path.stem}_{name}')
-    extent = (input_hw[1] / picture.scale[0], input_hw[0] / picture.scale[1])
     title = f'{subject}, layer {name} ({attention.kind})'
     plot_maps(picture.image_HWC, panels, extent, title, args.out / f'{stem}.png')
     (args.out / f'{stem}.json').write_text(json.dumps(dict(layer=name, queries=numbers)))
@@ -99,13 +103,12 @@ def choose_points(
     ]
 
 
-def _panels(heads: str, point: tuple[float, float], maps: WeightMaps) -> list[Panel]:
+def _panels(heads: str, where: str, point: tuple[float, float], maps: WeightMaps) -> list[Panel]:
     """Rows of a figure for one query, weights in multiples of the uniform one."""
     parts = [maps.attention]
     if maps.residual is not None:
         parts += [maps.residual, maps.total]
     arrays = [maps.keys * part.cpu().numpy() for part in parts]
-    where = f'x={point[0]:g}, y={point[1]:g}'
     if heads == 'mean':
         return [Panel(where, point, [array.mean(axis=0) for array in arrays])]
     return [

@@ -7,6 +7,7 @@ from mmengine.config import Config
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from mmengine.utils import ProgressBar
+from torch import nn
 
 import _launch
 import _reports
@@ -21,7 +22,7 @@ def report_masking(args: argparse.Namespace) -> None:
     """Evaluate models with tokens hidden from the attention, near ones or as many random ones.
 
     The score is that of the config's val_evaluator on its validation set. Hidden are the SxS keys
-    around each query, itself included, in every layer; or as many random ones for each query.
+    around each query, itself included, in --layers; or as many random ones for each query.
     A hidden key is no key: weights are those among the others. The local residual stays. Weights
     are written out for this, so it takes long on large images.
     """
@@ -32,7 +33,7 @@ def report_masking(args: argparse.Namespace) -> None:
         if not (config.get('val_dataloader') and config.get('val_evaluator')):
             raise ValueError(f'{subject.config} has to have val_dataloader and val_evaluator')
         _launch.check_data(config, 'val')
-        for mask, scores in evaluate(subject, config, masks, args.seed):
+        for mask, scores in evaluate(subject, config, masks, args.layers, args.seed):
             metric = choose_metric(scores, args.metric)
             rows.append(dict(curve=subject.name, **mask._asdict(), score=scores[metric], **scores))
     _reports.print_table(
@@ -42,19 +43,24 @@ def report_masking(args: argparse.Namespace) -> None:
             for row in rows
         ],
     )
-    _reports.save(args.out / 'mask', rows, settings=dict(metric=metric, seed=args.seed))
+    settings = dict(metric=metric, layers=args.layers, seed=args.seed)
+    _reports.save(args.out / 'mask', rows, settings=settings)
     plot_masking(rows, metric, args.out / 'mask.png')
 
 
 def evaluate(
-    subject: _subjects.Subject, config: Config, masks: list[Mask], seed: int
+    subject: _subjects.Subject,
+    config: Config,
+    masks: list[Mask],
+    names: list[str] | None,
+    seed: int,
 ) -> Iterable[tuple[Mask, dict]]:
     """Score a model on its validation set, once for each mask."""
     config.log_level = 'ERROR'
     config.load_from, config.resume = None, False
     runner = Runner.from_cfg(config)
     _subjects.give_weights(runner.model, subject, config)
-    layers = find_layers(runner.model)
+    layers = choose_layers(find_layers(runner.model), names)
     bar = ValidationBar()
     runner.register_hook(bar)
     for mask in masks:
@@ -64,6 +70,13 @@ def evaluate(
         else:
             with masked_attention(layers, mask, seed):
                 yield mask, runner.val()
+
+
+def choose_layers(layers: dict[str, nn.Module], wanted: list[str] | None) -> dict[str, nn.Module]:
+    """Layers of those names, or all."""
+    if unknown := [name for name in wanted or [] if name not in layers]:
+        raise ValueError(f'--layers has to be of {", ".join(layers)}, got {", ".join(unknown)}')
+    return {name: layer for name, layer in layers.items() if name in (wanted or layers)}
 
 
 class ValidationBar(Hook):

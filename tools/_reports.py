@@ -58,8 +58,7 @@ def report_confusion(args: argparse.Namespace) -> None:
             [
                 row['curve'],
                 row.get('layer', 'mean'),
-                f'{row["rate"]:.3%}',
-                f'{row["low"]:.3%} .. {row["high"]:.3%}',
+                *_rate_and_interval(row),
                 pairs[row.get('exact')],
             ]
             for row in layers + means
@@ -69,6 +68,12 @@ def report_confusion(args: argparse.Namespace) -> None:
     settings = {name: getattr(args, name) for name in names}
     save(args.out / 'confusion', rows, settings=settings, layers=layers, means=means, images=images)
     plot_confusion(images, layers, criterion, args.out / 'confusion.png')
+
+
+def _rate_and_interval(row: dict) -> tuple[str, str]:
+    if math.isnan(row['rate']):
+        return '-', 'no different queries'
+    return f'{row["rate"]:.3%}', f'{row["low"]:.3%} .. {row["high"]:.3%}'
 
 
 def summarize_confusion(rows: list[dict]) -> tuple[list[dict], list[dict], list[dict]]:

@@ -125,7 +125,7 @@ class Picture(NamedTuple):
     path: Path
     inputs_1CHW: Tensor
     image_HWC: np.ndarray  # as in the file, RGB
-    scale: tuple[float, float]  # pixels of the input for one of the file, x and y
+    extent: tuple[float, float]  # width and height of the input, padding too, in its pixels
 
 
 def read_picture(model: nn.Module, config: Config, path: Path) -> Picture:
@@ -141,7 +141,8 @@ def read_picture(model: nn.Module, config: Config, path: Path) -> Picture:
     batch = dict(inputs=[packed['inputs']], data_samples=[packed['data_samples']])
     inputs_1CHW = model.data_preprocessor(batch, False)['inputs']
     scale = packed['data_samples'].metainfo.get('scale_factor', (1.0, 1.0))
-    return Picture(path, inputs_1CHW, image_HWC, tuple(scale[:2]))
+    height, width = inputs_1CHW.shape[-2:]
+    return Picture(path, inputs_1CHW, image_HWC, (width / scale[0], height / scale[1]))
 
 
 @torch.no_grad()

@@ -182,6 +182,13 @@ def add_mask_options(parser: argparse.ArgumentParser) -> None:
         help='sides of the square of tokens around each query that is hidden (default: 3 5 7)',
     )
     parser.add_argument(
+        '--layers',
+        nargs='+',
+        metavar='STAGE.BLOCK',
+        help='layers in which tokens are hidden, such as 1.1 1.2 (default: all). The last stages '
+        'of a pyramid have so few tokens that a square hides all of them',
+    )
+    parser.add_argument(
         '--metric',
         help='score of val_evaluator to draw (default: mIoU, or AP of masks or of boxes)',
     )

@@ -18,7 +18,7 @@ class Panel(NamedTuple):
 
     Args:
         title: What stands before the row.
-        point: Query in pixels of the image, x and y.
+        point: Middle of the query's token in pixels of the image, x and y.
         maps: Attention, local residual and their sum; only the first for a layer without.
     """
 
