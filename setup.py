@@ -22,6 +22,7 @@ OPENMMLAB = [
     'ftfy',  # mmseg imports this and the next, and declares neither
     'regex',
     'pycocotools',  # writes the masks of the data set that mminline draws
+    'matplotlib',  # draws the figures of mminline.analysis
     SETUPTOOLS,
 ]
 

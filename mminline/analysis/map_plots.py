@@ -1,0 +1,94 @@
+"""Figures of the weights of single queries, over the image."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from .plots import DPI
+
+PANELS = ('attention', 'local residual', 'sum')
+
+
+class Panel(NamedTuple):
+    """Weights of one query: one row of a figure.
+
+    Args:
+        title: What stands before the row.
+        point: Middle of the query's token in pixels of the image, x and y.
+        maps: Attention, local residual and their sum; only the first for a layer without.
+    """
+
+    title: str
+    point: tuple[float, float]
+    maps: list[np.ndarray]
+
+
+def plot_maps(
+    image_HWC: np.ndarray,
+    panels: Sequence[Panel],
+    extent: tuple[float, float],
+    title: str,
+    file: Path,
+) -> None:
+    """Draw weights over a pale image, in multiples of the uniform weight.
+
+    Red is positive, blue negative, white zero, with the same range on both sides; where there is
+    no weight the image shows through.
+
+    Args:
+        image_HWC: The image, RGB.
+        panels: One for each row.
+        extent: Width and height of the image that the maps cover, in its pixels: more than its own
+            where it was padded.
+        title: Of the figure.
+        file: Where to save.
+    """
+    height, width = image_HWC.shape[:2]
+    columns = 1 + len(panels[0].maps)
+    figure = Figure(
+        figsize=(2.6 * columns, 0.6 + 2.3 * len(panels) * height / width), layout='constrained'
+    )
+    all_axes = figure.subplots(len(panels), columns, squeeze=False)
+    for row, panel in enumerate(panels):
+        all_axes[row, 0].imshow(image_HWC, extent=(0, width, height, 0))
+        all_axes[row, 0].set_ylabel(panel.title, fontsize=9)
+        for axes, values_HW in zip(all_axes[row, 1:], panel.maps, strict=True):
+            _draw_weights(figure, axes, image_HWC, values_HW, extent)
+        for axes in all_axes[row]:
+            axes.plot(*panel.point, '+', color='black', ms=11, mew=3)
+            axes.plot(*panel.point, '+', color='#F0E442', ms=10, mew=1.5)
+            axes.set(xlim=(0, width), ylim=(height, 0), xticks=[], yticks=[])
+    for axes, name in zip(all_axes[0], ('image and query', *PANELS), strict=False):
+        axes.set_title(name, fontsize=10)
+    figure.suptitle(f'{title}; weights in multiples of 1/N', fontsize=10)
+    figure.savefig(file, dpi=DPI)
+
+
+def _draw_weights(
+    figure: Figure,
+    axes: Axes,
+    image_HWC: np.ndarray,
+    values_HW: np.ndarray,
+    extent: tuple[float, float],
+) -> None:
+    height, width = image_HWC.shape[:2]
+    grey_HW = image_HWC.mean(axis=-1)
+    axes.imshow(grey_HW, extent=(0, width, height, 0), cmap='gray', vmin=-255, vmax=255)
+    size_HW = np.abs(values_HW.astype(float))
+    limit = max(size_HW.max(), np.finfo(np.float32).tiny)
+    drawn = axes.imshow(
+        values_HW,
+        extent=(0, extent[0], extent[1], 0),
+        cmap='RdBu_r',
+        vmin=-limit,
+        vmax=limit,
+        alpha=np.clip(0.2 + 0.8 * size_HW / limit, 0, 1),
+        interpolation='nearest',
+    )
+    bar = figure.colorbar(drawn, ax=axes, shrink=0.8, pad=0.02)
+    bar.ax.tick_params(labelsize=7)
+    bar.solids.set_alpha(1)
