@@ -62,16 +62,17 @@ def test_negative_weights_count_by_their_size():
 
 def test_the_residual_is_counted_in_each_channel():
     kernel = torch.zeros(1, 2, 3, 3, dtype=torch.float64)
-    kernel[0, 0, 1, 1] = 5.0  # the first channel has it, the second has none
+    kernel[0, 0, 0, 1] = 5.0  # the token above, in the first of two channels
     attention = uniform()
     attention.q_BNLD, attention.k_BNMD = attention.q_BNLD[..., :2], attention.k_BNMD[..., :2]
     attention.kernel_BC33 = kernel
 
     found = measure_locality(attention)
-    share = NEIGHBOURS / TOKENS**2
-    # Weights of 1 / N become 1 / N and 1 / N + 5: their sum is 6 instead of 1.
-    assert found.attention == pytest.approx(share)
-    assert found.with_residual == pytest.approx(((share + 5) / 6 + share) / 2)
+    near = attention.neighbours()[1][0].sum(-1) / TOKENS
+    # Weights of 1 / N in all become 6 with the kernel, but in the first row, which has none above.
+    first = torch.where(torch.arange(TOKENS) < GRID[1], near, (near + 5) / 6)
+    assert found.attention == pytest.approx(float(near.mean()))
+    assert found.with_residual == pytest.approx(float((first + near).mean() / 2))
 
 
 @pytest.mark.parametrize('name', LAYERS)
