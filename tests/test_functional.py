@@ -185,6 +185,7 @@ def test_gradients_of_attention_are_those_of_finite_differences(num_tokens):
     torch.autograd.gradcheck(linear_attention, (*positive, v))
     inputs = [part.requires_grad_() for part in random_fold(num_tokens, channels=4)]
     torch.autograd.gradcheck(fold, inputs)
+    torch.autograd.gradgradcheck(fold, inputs)
 
 
 def test_gradients_of_local_residual_are_those_of_finite_differences():

@@ -75,6 +75,35 @@ def test_a_wrapped_or_hooked_linear_is_called():
         assert_close(call_linear(hooked, x), F.linear(x, hooked.weight, hooked.bias) + 1)
 
 
+def test_a_bias_with_gaps_is_read_as_it_is():
+    # As pruning of channels leaves it, and oneDNN would not.
+    x, weight, bias = random_linear()
+    sparse = torch.randn(2 * len(bias))[::2]
+    with torch.no_grad():
+        assert_close(linear(x, weight, sparse), F.linear(x, weight, sparse))
+        assert_close(linear(x, weight, bias[:1].expand(3)), F.linear(x, weight, bias[:1].expand(3)))
+
+
+def test_weights_without_values_are_refused_as_ever():
+    with torch.no_grad(), pytest.raises(RuntimeError, match='meta'):
+        MLP(4, 2).to('meta')(torch.randn(1, 5, 4))
+
+
+def test_a_forward_that_was_replaced_is_used():
+    layer, x = nn.Linear(5, 3), random_linear()[0]
+    layer.forward = lambda x: torch.full((3,), 7.0)
+    with torch.no_grad():
+        assert call_linear(layer, x).tolist() == [7, 7, 7]
+
+
+@pytest.mark.parametrize('part', ['fc1', 'act', 'fc2'])
+def test_a_backward_hook_on_any_part_of_an_mlp_is_called(part):
+    mlp, seen = MLP(6, 2), []
+    getattr(mlp, part).register_full_backward_hook(lambda layer, *grads: seen.append(layer))
+    mlp(torch.randn(1, 4, 6, requires_grad=True)).sum().backward()
+    assert seen == [getattr(mlp, part)]
+
+
 @pytest.mark.parametrize('part', ['fc1', 'act', 'fc2'])
 def test_a_hook_on_any_part_of_an_mlp_is_called(part):
     mlp, seen = MLP(6, 2), []

@@ -46,6 +46,35 @@ def test_gradients_of_chunks_are_those_of_finite_differences(small_chunks):
     torch.autograd.gradcheck(mlp, random_mlp())
 
 
+def test_second_derivatives_of_chunks_are_those_of_finite_differences(small_chunks):
+    torch.autograd.gradgradcheck(mlp, random_mlp((2, 4)))
+
+
+def test_gradients_by_functional_transforms_are_the_same(small_chunks):
+    x, *parameters = random_mlp()
+    found = torch.func.grad(lambda x: mlp(x, *parameters).sum())(x)
+    assert_close(found, torch.autograd.grad(chain(x, *parameters).sum(), x)[0])
+
+
+@pytest.mark.parametrize('missing', [2, 4])
+def test_a_bias_may_be_missing(small_chunks, missing):
+    inputs = random_mlp()
+    inputs[missing] = None
+    fast, slow = mlp(*inputs), chain(*inputs)
+    given = [tensor for tensor in inputs if tensor is not None]
+
+    assert_close(fast, slow)
+    assert_close(torch.autograd.grad(fast.sum(), given), torch.autograd.grad(slow.sum(), given))
+
+
+def test_backward_under_autocast_of_a_forward_without_it(small_chunks):
+    inputs = random_mlp(dtype=torch.float32)
+    out = mlp(*inputs)
+    with torch.autocast('cpu', dtype=torch.bfloat16):
+        found = torch.autograd.grad(out.sum(), inputs)
+    assert_close(found, torch.autograd.grad(chain(*inputs).sum(), inputs))
+
+
 def test_chunks_take_tokens_that_do_not_lie_in_order(small_chunks):
     x, *parameters = random_mlp((5, 2, 4))
     x = x.transpose(0, 1)

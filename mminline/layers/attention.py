@@ -13,7 +13,7 @@ from .functional import (
     linear_attention,
     local_residual,
 )
-from .fused import call_linear
+from .fused import call_linear, has_own_hooks
 from .statistics import full_precision, token_mean
 from .windows import merge_windows, split_windows, window_shift
 
@@ -151,12 +151,9 @@ class InLineAttention(BaseModule):
         """Whether queries and keys can be folded away, and whether that pays."""
         if not (self.injective and self.feature_map == 'identity'):
             return False
-        # A wrapper (LoRA, quantisation) or a hook has to see its layer called.
-        if (
-            type(self.qkv) is not nn.Linear
-            or self.qkv._forward_hooks
-            or self.qkv._forward_pre_hooks
-        ):
+        # A wrapper (LoRA, quantisation) or a hook has to see its layer called. Hooks on all layers
+        # do not count: counters of FLOPs have them, and should count what is done.
+        if type(self.qkv) is not nn.Linear or has_own_hooks(self.qkv):
             return False
         if self.folded is not None:
             return self.folded

@@ -22,14 +22,19 @@ def values_and_covariance(
 
     Args:
         x_BLC: Tokens.
-        x_mean_B1C: Their mean, as ``token_mean`` gives it. No gradient comes back to it: sums of
+        x_mean_B1C: Their mean, as ``token_mean`` gives it. It has no first derivative: sums of
             squares are smallest around the mean, so they do not change with it.
         v_weight: Rows of the values, ``(C, C)``.
         v_bias: The same for the biases, ``(C,)``.
     """
-    x_mean_B1C = x_mean_B1C.detach()
     if runs_eagerly(x_BLC):
         return _ValuesAndCovariance.apply(x_BLC, x_mean_B1C, v_weight, v_bias)
+    return _plain_form(x_BLC, x_mean_B1C, v_weight, v_bias)
+
+
+def _plain_form(
+    x_BLC: Tensor, x_mean_B1C: Tensor, v_weight: Tensor, v_bias: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     v_BLC = F.linear(x_BLC, v_weight, v_bias)
     with full_precision(x_BLC):
         centred_BLC = upcast(x_BLC) - x_mean_B1C
@@ -68,9 +73,12 @@ class _ValuesAndCovariance(torch.autograd.Function):
         return linear(x_BLC, v_weight, v_bias), covariance_BCC
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx, v_grad_BLC, covariance_grad_BCC):
         x_BLC, x_mean_B1C, v_weight = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            # Somebody wants second derivatives, which the plain form has.
+            _, pull_back = torch.func.vjp(_plain_form, x_BLC, x_mean_B1C, v_weight)
+            return *pull_back((v_grad_BLC, covariance_grad_BCC)), v_grad_BLC.sum(dim=(0, 1))
         both_BCC = covariance_grad_BCC + covariance_grad_BCC.transpose(1, 2)
         both_BCC = (both_BCC / x_BLC.shape[1]).to(x_BLC.dtype)
         # (x - mean) @ both, without a centred copy of the tokens.

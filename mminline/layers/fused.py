@@ -13,34 +13,48 @@ from torch.utils import _python_dispatch
 from .statistics import autocasts
 
 _PLAIN_TENSORS = (Tensor, nn.Parameter)
+_HOOKS = ('_forward_hooks', '_forward_pre_hooks', '_backward_hooks', '_backward_pre_hooks')
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """``F.linear``, fused where that is possible."""
-    if _fuses(x, weight):
+    if _fuses(x, weight, bias):
         return torch.ops.mkldnn._linear_pointwise(x, weight, bias, 'none', [], '')
     return F.linear(x, weight, bias)
 
 
 def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """A linear layer and the exact GELU, fused where that is possible."""
-    if _fuses(x, weight):
+    if _fuses(x, weight, bias):
         return torch.ops.mkldnn._linear_pointwise(x, weight, bias, 'gelu', [], 'none')
     return F.gelu(F.linear(x, weight, bias))
 
 
-def _fuses(x: Tensor, weight: Tensor) -> bool:
+def _fuses(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     return (
         not torch.is_grad_enabled()
         and runs_eagerly(x)
-        and x.device.type == 'cpu'
+        and are_plain(x, weight, bias)
         and x.dtype == weight.dtype == torch.float32
         and x.numel() > 0
-        # A tensor of another kind (quantised, sharded) brings an F.linear of its own.
-        and type(x) in _PLAIN_TENSORS
-        and type(weight) in _PLAIN_TENSORS
+        # oneDNN reads a bias without a look at its stride.
+        and (bias is None or bias.is_contiguous())
         and torch.backends.mkldnn.is_available()
         and torch.backends.mkldnn.enabled
+    )
+
+
+def are_plain(*tensors: Tensor | None) -> bool:
+    """Whether tensors are dense and on a CPU.
+
+    One of another kind (quantised, sharded, sparse) brings an F.linear of its own.
+    """
+    return all(
+        type(tensor) in _PLAIN_TENSORS
+        and tensor.device.type == 'cpu'
+        and tensor.layout == torch.strided
+        for tensor in tensors
+        if tensor is not None
     )
 
 
@@ -54,18 +68,20 @@ def runs_eagerly(x: Tensor) -> bool:
         torch.compiler.is_compiling()
         or torch.jit.is_tracing()
         or _python_dispatch._get_current_dispatch_mode() is not None
+        or torch._C._are_functorch_transforms_active()
         or autocasts(x)
     )
 
 
+def has_own_hooks(layer: nn.Module) -> bool:
+    """Whether somebody waits for this very layer to be called."""
+    return any(getattr(layer, name) for name in _HOOKS)
+
+
 def has_hooks(layer: nn.Module) -> bool:
     """Whether somebody waits for this very layer, or for any layer, to be called."""
-    every = nn.modules.module
-    return bool(
-        layer._forward_hooks
-        or layer._forward_pre_hooks
-        or every._global_forward_hooks
-        or every._global_forward_pre_hooks
+    return has_own_hooks(layer) or any(
+        getattr(nn.modules.module, f'_global{name}') for name in _HOOKS
     )
 
 
@@ -74,7 +90,7 @@ def is_unobserved_linear(layer: nn.Module) -> bool:
 
     A wrapper (LoRA, quantisation) or a hook has to see its layer called.
     """
-    return type(layer) is nn.Linear and not has_hooks(layer)
+    return type(layer) is nn.Linear and 'forward' not in vars(layer) and not has_hooks(layer)
 
 
 def call_linear(layer: nn.Module, x: Tensor) -> Tensor:

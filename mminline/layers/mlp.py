@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-from .fused import has_hooks, is_unobserved_linear, linear, linear_gelu, runs_eagerly
+from .fused import are_plain, has_hooks, is_unobserved_linear, linear, linear_gelu, runs_eagerly
 
 # Hidden values of a chunk, 2 MB in float32, and the number from which on chunks pay.
 CHUNK_VALUES = 1 << 19
@@ -56,9 +56,12 @@ def mlp(x: Tensor, weight1: Tensor, bias1: Tensor, weight2: Tensor, bias2: Tenso
     parameters = (weight1, bias1, weight2, bias2)
     if (
         runs_eagerly(x)
-        and x.device.type == 'cpu'
-        # Sums over chunks would lose digits in half precision.
+        and are_plain(x, *parameters)
+        and bias1 is not None
+        and bias2 is not None
+        and len(weight2) == x.shape[-1]
         and x.dtype == weight1.dtype
+        # Sums over chunks would lose digits in half precision.
         and x.dtype in (torch.float32, torch.float64)
         and x.numel() // x.shape[-1] * len(weight1) > MANY_VALUES
     ):
@@ -66,10 +69,15 @@ def mlp(x: Tensor, weight1: Tensor, bias1: Tensor, weight2: Tensor, bias2: Tenso
     return linear(linear_gelu(x, weight1, bias1), weight2, bias2)
 
 
+def _plain_form(x: Tensor, weight1: Tensor, bias1: Tensor, weight2: Tensor) -> Tensor:
+    return F.linear(F.gelu(F.linear(x, weight1, bias1)), weight2)
+
+
 class _ChunkedMLP(torch.autograd.Function):
     """``mlp`` of many tokens, ``(L, C)``, of which the hidden channels never leave the cache."""
 
     @staticmethod
+    @torch.amp.custom_fwd(device_type='cpu')
     def forward(ctx, x, weight1, bias1, weight2, bias2):
         ctx.save_for_backward(x, weight1, bias1, weight2)
         ctx.chunk = max(CHUNK_VALUES // len(weight1), 1)
@@ -79,9 +87,13 @@ class _ChunkedMLP(torch.autograd.Function):
         return out
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @torch.amp.custom_bwd(device_type='cpu')
     def backward(ctx, out_grad):
         x, weight1, bias1, weight2 = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            # Somebody wants second derivatives, which the plain form has.
+            _, pull_back = torch.func.vjp(_plain_form, x, weight1, bias1, weight2)
+            return *pull_back(out_grad), out_grad.sum(dim=0)
         x_grad = torch.empty_like(x)
         grads = [torch.zeros_like(parameter) for parameter in (weight1, bias1, weight2)]
         weight1_grad, bias1_grad, weight2_grad = grads
