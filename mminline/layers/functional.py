@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .exporting import is_open, patch_products
 from .statistics import full_precision, token_mean, upcast, values_and_covariance
 
 FEATURE_MAPS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -164,6 +165,11 @@ def local_residual(
         offset_B1C: A constant to add, which costs nothing as the bias of the convolution.
     """
     kernel_BC33 = kernel_BC33.to(v_BLC.dtype)
+    if is_open(v_BLC.shape[:1]):
+        out_BLC = patch_products(v_BLC, kernel_BC33, hw_shape)
+        return out_BLC if offset_B1C is None else out_BLC + offset_B1C
+    if torch.compiler.is_exporting():
+        return _grouped_convolution(v_BLC, kernel_BC33, hw_shape, offset_B1C)
     if torch.compiler.is_compiling():
         return _shifted_sum(v_BLC, kernel_BC33, hw_shape, offset_B1C)
     if v_BLC.is_cuda or len(v_BLC) > 8:
