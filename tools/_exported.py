@@ -29,8 +29,8 @@ class Exported(nn.Module):
         self.backbone = model.backbone
         self.neck = model.neck if what != 'backbone' and model.with_neck else None
         self.head = model.decode_head if what == 'segmentor' else None
-        self.normalize = normalize
-        if normalize:
+        self.normalize = normalize and hasattr(model.data_preprocessor, 'mean')
+        if self.normalize:
             self.register_buffer('mean', model.data_preprocessor.mean.clone())
             self.register_buffer('std', model.data_preprocessor.std.clone())
 
