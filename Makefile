@@ -4,15 +4,23 @@
 PYTHON ?= python3
 TORCH_INDEX ?=
 JOBS ?=
-TESTS ?= tests
+TESTS ?= tests tests_timm
 BENCH ?=
 
 # Python has to ignore the PYTHON* variables, the user's packages and the current folder (-I); but
 # a script may import what stands beside it (-E -s).
 MODULE := .venv/bin/python -I -m
 SCRIPT := .venv/bin/python -E -s
+TIMM_MODULE := .venv-timm/bin/python -I -m
 INSTALL := $(PYTHON) -I requirements/install.py \
 	$(if $(TORCH_INDEX),--torch-index $(TORCH_INDEX)) $(if $(JOBS),--jobs $(JOBS))
+
+# Tests of the timm bridge run in an environment of their own; options of pytest go to both.
+TIMM_TESTS := $(filter tests_timm%,$(TESTS))
+MAIN_TESTS := $(filter tests tests/%,$(TESTS))
+PYTEST_OPTIONS := $(filter-out $(TIMM_TESTS) $(MAIN_TESTS),$(TESTS))
+# Options alone are for the main tests.
+RUN_MAIN := $(if $(TIMM_TESTS),$(MAIN_TESTS),yes)
 
 # For the programs that Python starts in its turn.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
@@ -26,10 +34,10 @@ help: ## print this list
 	@echo '  PYTHON       interpreter to start from (python3): 3.11 or 3.12'
 	@echo '  TORCH_INDEX  index of CPU builds of torch, where pip would take CUDA packages'
 	@echo '  JOBS         compilers at a time while mmcv is built'
-	@echo '  TESTS        what make test runs (tests)'
+	@echo '  TESTS        what make test runs, files or folders and options of pytest (tests tests_timm)'
 	@echo '  BENCH        arguments of make bench'
 
-setup: ## make .venv with the whole stack, or complete it
+setup: ## make .venv with the whole stack and .venv-timm on top of it, or complete them
 	@$(INSTALL)
 
 develop: ## link mminline into .venv for development (make setup undoes it)
@@ -39,7 +47,10 @@ demo: setup ## see it work
 	$(SCRIPT) tools/demo.py
 
 test: setup ## run the tests against the installed wheel
-	$(MODULE) pytest $(TESTS)
+	status=0; \
+	$(if $(RUN_MAIN),$(MODULE) pytest $(MAIN_TESTS) $(PYTEST_OPTIONS) || status=$$?;) \
+	$(if $(TIMM_TESTS),$(TIMM_MODULE) pytest $(TIMM_TESTS) $(PYTEST_OPTIONS) || status=$$?;) \
+	exit $$status
 
 lint: setup ## check style and layout
 	$(MODULE) ruff check .
@@ -48,6 +59,7 @@ lint: setup ## check style and layout
 bench: setup ## measure speed and memory
 	$(SCRIPT) benchmarks/run.py $(BENCH)
 
-clean: ## remove .venv and caches (the built mmcv stays in the user's cache)
-	rm -rf .venv .venv.old .venv.lock .pytest_cache .ruff_cache build dist *.egg-info
+clean: ## remove .venv, .venv-timm and caches (the built mmcv stays in the user's cache)
+	rm -rf .venv .venv.old .venv.lock .venv-timm .venv-timm.old
+	rm -rf .pytest_cache .ruff_cache build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -64,7 +64,7 @@ setup(
         'openmmlab': OPENMMLAB,
         # Later openxlab insists on setuptools 60.
         'mim': [*OPENMMLAB, 'openmim>=0.3.9', 'openxlab<0.0.12'],
-        'timm': ['timm>=1.0', 'torchvision'],
+        'timm': ['timm>=1.0.15', 'torchvision'],  # the oldest that was tried
         'export': ['onnx', 'onnxscript', 'onnxruntime'],
         'dev': ['ninja', 'pytest', 'ruff', SETUPTOOLS, 'wheel'],
     },

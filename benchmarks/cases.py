@@ -75,6 +75,12 @@ def train_cases(shape: tuple[int, int], batch: int) -> list[Case]:
     rows = (
         Contender('ours', TrainStep, ours, 'inline'),
         Contender('ours, with_cp', TrainStep, partial(ours, with_cp=True), 'inline'),
+        Contender(
+            'ours, usual MLPs',
+            TrainStep,
+            partial(contenders.usual_mlp_backbone, InLinePVT),
+            'inline',
+        ),
         Contender('usual form', TrainStep, partial(contenders.usual_backbone, InLinePVT), 'inline'),
         Contender('softmax PVT (mmdet)', TrainStep, contenders.softmax_pvt),
     )

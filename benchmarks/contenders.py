@@ -1,5 +1,6 @@
 """Models that are measured: ours, and what one would use instead."""
 
+from collections import OrderedDict
 from pathlib import Path
 
 import torch
@@ -42,7 +43,12 @@ def inline_backbone(family: type[InLinePVT | InLineSwin], **options) -> nn.Modul
 
 def usual_backbone(family: type[InLinePVT | InLineSwin], **options) -> nn.Module:
     """The same backbone with the same weights in the usual form."""
-    return use_usual_attention(inline_backbone(family, streaming=False, **options))
+    return use_usual_form(inline_backbone(family, streaming=False, **options))
+
+
+def usual_mlp_backbone(family: type[InLinePVT | InLineSwin], **options) -> nn.Module:
+    """The same backbone with our attention and the MLPs of the usual form."""
+    return use_usual_mlps(inline_backbone(family, streaming=False, **options))
 
 
 def softmax_pvt() -> nn.Module:
@@ -96,7 +102,7 @@ def detector(config: str, proposals: int, usual: bool = False) -> nn.Module:
     model = MODELS.build(model_config)
     randomize(model.backbone)
     if usual:
-        use_usual_attention(model.backbone)
+        use_usual_form(model.backbone)
     return model
 
 
@@ -114,9 +120,18 @@ def randomize(model: nn.Module) -> nn.Module:
     return model
 
 
-def use_usual_attention(backbone: nn.Module) -> nn.Module:
-    """Put the usual form into every InLine block."""
+def use_usual_form(backbone: nn.Module) -> nn.Module:
+    """Put the usual form into every InLine block, and the usual MLP into every block."""
     for module in backbone.modules():
         if isinstance(module, Block) and isinstance(module.attn, InLineAttention):
             module.attn = UsualAttention(module.attn)
+    return use_usual_mlps(backbone)
+
+
+def use_usual_mlps(backbone: nn.Module) -> nn.Module:
+    """Make every MLP the chain of its layers that one would write down."""
+    for module in backbone.modules():
+        if isinstance(module, Block):
+            layers = ((name, getattr(module.mlp, name)) for name in ('fc1', 'act', 'fc2', 'drop'))
+            module.mlp = nn.Sequential(OrderedDict(layers))
     return backbone

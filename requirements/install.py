@@ -1,4 +1,6 @@
-"""Make or complete ``.venv``, step by step: the program behind ``make setup``.
+"""Make or complete ``.venv`` and ``.venv-timm``, step by step: the program behind ``make setup``.
+
+The second sees all of the first and adds timm and torchvision, which must not get into the first.
 
 A step counts as done when its record, a hash of all that it depends on, was written after it
 ended; so an interrupted set-up is finished by the next run, and a finished one costs the time
@@ -139,6 +141,30 @@ def install_editable(environment: Environment, options) -> None:
     environment.pip_install('--no-deps', '--no-build-isolation', '--editable', ROOT)
 
 
+def make_timm_venv(environment: Environment, options) -> None:
+    environment.folder.mkdir(exist_ok=True)
+    with environment.writing():
+        # Without a pip of its own: it sees that of the main environment, with all else.
+        make = [getattr(sys, '_base_executable', sys.executable), '-I', '-m', 'venv']
+        environment.run(*make, '--without-pip', environment.folder)
+        (packages,) = environment.folder.glob('lib/python*/site-packages')
+        main = ROOT / '.venv' / packages.relative_to(environment.folder)
+        shutil.copy2(PINS / 'torchvision_on_cpu.py', packages)
+        # A line that begins with import is run at each start of Python.
+        lines = f'import site; site.addsitedir({str(main)!r})\nimport torchvision_on_cpu\n'
+        (packages / 'main_environment.pth').write_text(lines)
+
+
+def install_timm(environment: Environment, options) -> None:
+    index = ['--extra-index-url', options.torch_index] if options.torch_index else []
+    # Without dependencies: nothing may replace, or add to, what the main environment has.
+    environment.pip_install('--no-deps', *index, '-r', PINS / 'timm.txt')
+
+
+def check_timm(environment: Environment, options) -> None:
+    environment.run(environment.python, '-I', '-W', 'ignore', '-c', 'import timm')
+
+
 def pinned(name: str) -> list:
     return ['-r', PINS / f'{name}.txt', '-c', PINS / 'constraints.txt']
 
@@ -185,12 +211,25 @@ def plan(editable: bool) -> list:
     ]
 
 
+def plan_timm(main_steps: list) -> list:
+    """The steps of the second environment; the last one is repeated when the first changed."""
+    marks = [mark for _, _, mark in main_steps]
+    venv = fingerprint(marks[0], PINS / 'torchvision_on_cpu.py')
+    timm = fingerprint(venv, PINS / 'torch.txt', PINS / 'timm.txt')
+    return [
+        ('virtual environment on top of .venv', make_timm_venv, venv),
+        ('timm and torchvision', install_timm, timm),
+        ('import of timm', check_timm, fingerprint(timm, *marks[:-1])),
+    ]
+
+
 def set_up(environment: Environment, steps: list, options) -> None:
     """Do the steps that are not done; start anew where an old one stands in the way."""
+    folder = environment.folder.name
     *pinned_steps, _ = steps
     changed = [name for name, _, mark in pinned_steps if environment.record.get(name, mark) != mark]
     if environment.record.get('writing') or changed:
-        print('setup: .venv is half-written or of other versions, it is made anew.')
+        print(f'setup: {folder} is half-written or of other versions, it is made anew.')
         environment.discard()
     start = time.perf_counter()
     for number, (name, run, mark) in enumerate(steps, 1):
@@ -201,7 +240,7 @@ def set_up(environment: Environment, steps: list, options) -> None:
             run(environment, options)
             environment.save(**{name: mark})
             print(f'[{number}/{len(steps)}] {name}: {time.perf_counter() - began:.0f} s')
-    print(f'setup: .venv is complete ({time.perf_counter() - start:.0f} s).')
+    print(f'setup: {folder} is complete ({time.perf_counter() - start:.0f} s).')
 
 
 def main() -> None:
@@ -213,8 +252,10 @@ def main() -> None:
     message = 'Another set-up works in this folder: waiting for it.'
     with _support.lock(ROOT / '.venv.lock', message) as descriptor:
         # pip inherits the lock: killed alone, this program leaves a pip that still writes.
-        environment = Environment(ROOT / '.venv', inherit=(descriptor,))
-        set_up(environment, plan(options.editable), options)
+        steps = plan(options.editable)
+        set_up(Environment(ROOT / '.venv', inherit=(descriptor,)), steps, options)
+        environment = Environment(ROOT / '.venv-timm', inherit=(descriptor,))
+        set_up(environment, plan_timm(steps), options)
 
 
 if __name__ == '__main__':

@@ -164,6 +164,14 @@ def test_bad_options_are_refused_with_what_was_wanted_and_what_came(options, mes
         InLineAttention(**{'embed_dims': 12, 'num_heads': 3, **options})
 
 
+@pytest.mark.parametrize('shape', [(2, 21, 12), (2, 20, 8), (2, 12, 4, 5), (20, 12)], ids=str)
+@pytest.mark.parametrize('options', [{}, dict(local_residual=False), dict(window_size=3)])
+def test_tokens_that_are_not_those_of_the_grid_are_refused(shape, options):
+    layer = make_layer(**options)
+    with pytest.raises(ValueError, match=r'\(B, 20, 12\) for hw_shape=\(4, 5\).*, got \('):
+        layer(image(*shape, dtype=torch.float64), (4, 5))
+
+
 def test_misspelt_option_is_refused():
     with pytest.raises(TypeError, match='feature_maps'):
         InLineAttention(12, 3, feature_maps='relu')

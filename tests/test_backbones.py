@@ -162,12 +162,18 @@ def test_position_embeddings_fit_the_grid_of_each_stage(sides):
         assert_close(positioned - tokens, position.flatten(2).transpose(1, 2))
 
 
-@pytest.mark.parametrize(('size', 'grids'), [(224, [56, 28, 14, 7]), (100, [25, 13, 7, 4])])
-def test_position_embeddings_have_a_cell_for_each_of_pre_training(size, grids):
+@pytest.mark.parametrize(
+    ('size', 'heights', 'widths'),
+    [
+        (224, [56, 28, 14, 7], [56, 28, 14, 7]),
+        (100, [25, 13, 7, 4], [25, 13, 7, 4]),
+        ((100, 224), [25, 13, 7, 4], [56, 28, 14, 7]),
+    ],
+)
+def test_position_embeddings_have_a_cell_for_each_of_pre_training(size, heights, widths):
     model = build(InLinePVT, pretrain_size=size)
-    assert [stage.pos_embed.shape[1:3] for stage in model.stages] == [
-        (side, side) for side in grids
-    ]
+    grids = [stage.pos_embed.shape[1:3] for stage in model.stages]
+    assert grids == list(zip(heights, widths, strict=True))
 
 
 @pytest.mark.parametrize('backbone', BACKBONES)

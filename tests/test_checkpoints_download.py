@@ -176,6 +176,13 @@ def test_a_file_put_there_by_hand_is_used(server, cache, published):
     assert [path.name for path in cache.iterdir()] == ['inline-pvt-tiny.pth']
 
 
+def test_a_published_link_is_the_name_that_it_stands_for(server, cache, published):
+    server.serve(TINY, published)
+    assert read_checkpoint(download.PUBLISHED['pvt-tiny'].url).keys() == {'model'}
+    assert server.requests == [TINY]
+    assert files(cache) == ['inline-pvt-tiny.pth']
+
+
 def test_an_unknown_name_is_an_error_that_lists_the_names(server, cache):
     names = 'inline://pvt-tiny, .*, inline://swin-base'
     with pytest.raises(ValueError, match=f'one of {names}, got inline://pvt-huge$'):

@@ -5,6 +5,7 @@ import torch
 from torch._dynamo.testing import CompileCounter
 
 import tiny
+from mminline.layers import InLineAttention
 from mminline.models import InLinePVT
 
 SIZES = [(256, 320), (240, 400), (288, 288), (261, 307), (400, 240)]
@@ -25,6 +26,21 @@ def test_compiled_backbone_is_one_graph_for_all_image_sizes(backbone):
             image = tiny.image(1, 3, *size)
             for output, expected in zip(compiled(image), model(image), strict=True):
                 torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-4)
+
+    assert counter.frame_count == 1
+
+
+@pytest.mark.parametrize('feature_map', ['identity', 'relu'])
+def test_compiled_layer_is_one_graph_for_all_grids(feature_map):
+    layer = tiny.randomize(InLineAttention(8, 2, feature_map))
+    torch._dynamo.reset()
+    counter = CompileCounter()
+    compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend=counter)
+
+    for height, width in [(14, 20), (8, 9), (50, 84)]:
+        x_BLC = tiny.image(2, height * width, 8)
+        expected = layer(x_BLC, (height, width))
+        torch.testing.assert_close(compiled(x_BLC, (height, width)), expected)
 
     assert counter.frame_count == 1
 

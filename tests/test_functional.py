@@ -5,6 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from mminline.layers import (
+    covariance,
     folded_inline_attention,
     inline_attention,
     linear_attention,
@@ -189,3 +190,15 @@ def test_gradients_of_attention_are_those_of_finite_differences(num_tokens):
 def test_gradients_of_local_residual_are_those_of_finite_differences():
     inputs = random_maps((2, 3), channels=2)
     torch.autograd.gradcheck(lambda *parts: local_residual(*parts, (2, 3)), inputs)
+
+
+@pytest.mark.parametrize('channels', [1, 2, 5])
+@pytest.mark.parametrize('num_tokens', [1, 3, 8])
+def test_sums_of_products_over_chunks_and_halves_are_those_of_one_product(
+    monkeypatch, channels, num_tokens
+):
+    monkeypatch.setattr(covariance, 'CHUNK_VALUES', 3 * channels)
+    x = torch.randn(2, num_tokens, channels, dtype=torch.float64)
+    centre = torch.randn(2, 1, channels, dtype=torch.float64)
+    centred = x - centre
+    assert_close(covariance.sum_of_products(x, centre), centred.transpose(1, 2) @ centred)

@@ -1,5 +1,7 @@
 """Every option of the backbones has its effect, and a bad value its refusal."""
 
+import re
+
 import pytest
 import torch
 from torch.testing import assert_close
@@ -167,8 +169,10 @@ def test_bad_numbers_of_inline_blocks_are_refused(changes, message):
 def test_bad_inline_window_and_pre_training_size_are_refused():
     with pytest.raises(ValueError, match='None or a whole number from 1 on, got inline_window=0'):
         InLineSwin(SWIN_SIZES, inline_window=0)
-    with pytest.raises(ValueError, match='at least 1, got pretrain_size=0'):
-        InLinePVT(SIZES, pretrain_size=0)
+    for size in (0, (64, 0)):
+        message = re.escape(f'at least 1, got pretrain_size={size}')
+        with pytest.raises(ValueError, match=message):
+            InLinePVT(SIZES, pretrain_size=size)
 
 
 @pytest.mark.parametrize('backbone', BACKBONES)

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import pytest
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 
@@ -10,14 +11,16 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / 'README.md').read_text()
 
 
-def test_the_config_builds_a_detector(tmp_path):
-    (tmp_path / 'config.py').write_text(re.search(r'```python\n(.*?)```', README, re.S).group(1))
+@pytest.mark.parametrize('library', ['mmdet', 'mmseg'])
+def test_the_config_builds_a_model(tmp_path, library):
+    (block,) = re.findall(rf"```python\n(_base_ = '{library}.*?)```", README, re.S)
+    (tmp_path / 'config.py').write_text(block)
     config = Config.fromfile(tmp_path / 'config.py')
     init_default_scope(config.default_scope)
-    detector = MODELS.build(config.model)
+    model = MODELS.build(config.model)
 
-    assert type(detector.backbone).__name__ == 'InLinePVT'
-    assert detector.backbone.out_channels == tuple(config.model.neck.in_channels)
+    assert type(model.backbone).__name__ == 'InLinePVT'
+    assert model.backbone.out_channels == tuple(config.model.neck.in_channels)
 
 
 def test_the_make_targets_of_its_commands_exist():

@@ -6,8 +6,9 @@ proposals survive with given weights plays no part, so the count is the same eac
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from mmengine.structures import BaseDataElement
@@ -70,17 +71,24 @@ def _count_macs(model: nn.Module, hw_shape: tuple[int, int]) -> int:
 @contextlib.contextmanager
 def _counter() -> Iterator[FlopCounterMode]:
     """Count products and convolutions; keep attention from fused kernels, which count as none."""
+    # PyTorch's counter knows the product that makes a new tensor, not the one that adds in place.
+    in_place = {torch.ops.aten.baddbmm_: _added_product_flops}
     fastpath = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
         with (
             torch.no_grad(),
             sdpa_kernel(SDPBackend.MATH),
-            FlopCounterMode(display=False) as counter,
+            FlopCounterMode(display=False, custom_mapping=in_place) as counter,
         ):
             yield counter
     finally:
         torch.backends.mha.set_fastpath_enabled(fastpath)
+
+
+def _added_product_flops(_: Sequence, left: Sequence, right: Sequence, **__: Any) -> int:
+    """Operations of ``total.baddbmm_(left, right)``, given the shapes."""
+    return 2 * math.prod(left) * right[-1]
 
 
 def _run(model: nn.Module, hw_shape: tuple[int, int]) -> None:

@@ -80,10 +80,7 @@ def read_checkpoint(source: str | Path, map_location: str | torch.device | None 
     """
     source = os.fspath(source)
     if source.startswith(('http://', 'https://')):
-        # Many addresses end alike, in epoch_12.pth for one.
-        code = hashlib.sha256(source.encode()).hexdigest()[:8]
-        name = Path(urllib.parse.urlparse(source).path).name
-        return read_file(fetch(source, cache_folder() / f'{code}-{name}'), map_location)
+        return read_file(download(source), map_location)
     if '://' in source:
         return CheckpointLoader.load_checkpoint(source, map_location)
     return read_file(source, map_location)
@@ -92,14 +89,31 @@ def read_checkpoint(source: str | Path, map_location: str | torch.device | None 
 @CheckpointLoader.register_scheme(prefixes=SCHEME, force=True)
 def load_from_inline(filename: str, map_location: str | torch.device | None = None) -> dict:
     """Load published weights, ``inline://pvt-tiny`` to ``inline://swin-base``."""
-    name = filename.removeprefix(SCHEME)
+    return read_file(download(filename), map_location)
+
+
+def download(source: str, folder: str | Path | None = None) -> Path:
+    """Download what an ``inline://`` name or a web address stands for, unless it is there.
+
+    Args:
+        source: Name or address; the published links stand for the names.
+        folder: Where to keep the file; None for torch's cache.
+    """
+    folder = Path(folder) if folder else cache_folder()
+    links = {model.url: name for name, model in PUBLISHED.items()}
+    if source not in links and not source.startswith(SCHEME):
+        # Many addresses end alike, in epoch_12.pth for one.
+        code = hashlib.sha256(source.encode()).hexdigest()[:8]
+        name = Path(urllib.parse.urlparse(source).path).name
+        return fetch(source, folder / f'{code}-{name}')
+    name = links.get(source, source.removeprefix(SCHEME))
     if name not in PUBLISHED:
         choices = ', '.join(SCHEME + choice for choice in PUBLISHED)
-        raise ValueError(f'published weights have to be one of {choices}, got {filename}')
+        raise ValueError(f'published weights have to be one of {choices}, got {source}')
     file_name = f'inline-{name}.pth'
     mirror = os.environ.get(MIRROR)
     url = f'{mirror.rstrip("/")}/{file_name}' if mirror else PUBLISHED[name].url
-    return read_file(fetch(url, cache_folder() / file_name, name), map_location)
+    return fetch(url, folder / file_name, name)
 
 
 def cache_folder() -> Path:

@@ -42,12 +42,9 @@ def load_pretrained(
     weights = source.converted()
     origin = ', '.join(filter(None, (source.kind, published_name(weights))))
     own = module.state_dict()
-    for key in weights.keys() & own.keys():
-        weights[key] = _resize(key, weights[key], own[key].shape, logger)
-    if misfits := _misfits(weights, own):
-        raise ValueError(
-            f'{checkpoint} ({origin}) does not fit {type(module).__name__}: {"; ".join(misfits)}'
-        )
+    weights = resize(weights, own, logger)
+    if found := misfits(weights, own):
+        raise ValueError(f'{checkpoint} ({origin}) does not fit {type(module).__name__}: {found}')
     # Only output norms can be missing or left over now.
     missing, spare = module.load_state_dict(weights, strict=False)
     print_log(f'Loaded {len(weights) - len(spare)} tensors of {checkpoint} ({origin})', logger)
@@ -59,8 +56,8 @@ def load_pretrained(
         update_init_info(module, init_info=f'Pretrained: load from {checkpoint}')
 
 
-def _misfits(weights: dict[str, Tensor], own: dict[str, Tensor]) -> list[str]:
-    """Whatever keeps weights from filling a model, a phrase for each kind."""
+def misfits(weights: dict[str, Tensor], own: dict[str, Tensor]) -> str:
+    """Whatever keeps weights from filling a model, a phrase for each kind; empty if they do."""
     missing = [key for key in own.keys() - weights.keys() if not OUTPUT_NORM.fullmatch(key)]
     spare = [key for key in weights.keys() - own.keys() if not OUTPUT_NORM.fullmatch(key)]
     shapes = [
@@ -69,7 +66,17 @@ def _misfits(weights: dict[str, Tensor], own: dict[str, Tensor]) -> list[str]:
         if weights[key].shape != own[key].shape
     ]
     found = {'unfilled': sorted(missing), 'left over': sorted(spare), 'of another shape': shapes}
-    return [f'{what}: {listed(names)}' for what, names in found.items() if names]
+    return '; '.join(f'{what}: {listed(names)}' for what, names in found.items() if names)
+
+
+def resize(
+    weights: dict[str, Tensor], own: dict[str, Tensor], logger: Logger | str | None = 'current'
+) -> dict[str, Tensor]:
+    """Fit position embeddings and bias tables to the grids and windows of a model."""
+    return {
+        key: _resize(key, value, own[key].shape, logger) if key in own else value
+        for key, value in weights.items()
+    }
 
 
 def _resize(key: str, value: Tensor, shape: torch.Size, logger: Logger | str | None) -> Tensor:

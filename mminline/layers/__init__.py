@@ -5,7 +5,7 @@ D channels a head, C channels, H W grid; digits are sizes. A grid is ``hw_shape`
 """
 
 from .attention import InLineAttention, SoftmaxAttention
-from .block import MLP, Block
+from .block import Block
 from .embed import PatchEmbed, PatchMerging, resize_position
 from .functional import (
     folded_inline_attention,
@@ -13,6 +13,7 @@ from .functional import (
     linear_attention,
     local_residual,
 )
+from .mlp import MLP
 
 __all__ = [
     'MLP',

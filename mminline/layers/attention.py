@@ -14,6 +14,7 @@ from .functional import (
     linear_attention,
     local_residual,
 )
+from .fused import call_linear
 from .statistics import full_precision, token_mean
 from .windows import merge_windows, split_windows, window_shift
 
@@ -24,6 +25,17 @@ def check_heads(embed_dims: int, num_heads: int) -> None:
         raise ValueError(
             f'embed_dims has to be a positive multiple of num_heads, '
             f'got embed_dims={embed_dims} and num_heads={num_heads}'
+        )
+
+
+def check_tokens(x_BLC: Tensor, hw_shape: tuple[int, int], embed_dims: int) -> None:
+    """Refuse tokens that are not those of the grid, such as a map or one with a class token."""
+    height, width = hw_shape
+    if x_BLC.dim() != 3 or x_BLC.shape[1] != height * width or x_BLC.shape[2] != embed_dims:
+        raise ValueError(
+            f'tokens have to have the shape (B, H * W, C) = (B, {height * width}, {embed_dims}) '
+            f'for hw_shape={(height, width)} and embed_dims={embed_dims}, '
+            f'got {tuple(x_BLC.shape)}'
         )
 
 
@@ -94,11 +106,12 @@ class InLineAttention(BaseModule):
         self.drop = nn.Dropout(drop_rate)
 
     def forward(self, x_BLC: Tensor, hw_shape: tuple[int, int]) -> Tensor:
+        check_tokens(x_BLC, hw_shape, self.embed_dims)
         if self.sees_whole_map(hw_shape):
             mixed_BLC = self._mix(x_BLC, hw_shape)
         else:
             mixed_BLC = self._mix_windows(x_BLC, hw_shape)
-        return self.drop(self.proj(mixed_BLC))
+        return self.drop(call_linear(self.proj, mixed_BLC))
 
     def sees_whole_map(self, hw_shape: tuple[int, int]) -> bool:
         """Whether a grid is not cut into windows."""
@@ -156,7 +169,7 @@ class InLineAttention(BaseModule):
 
     def _attend(self, x_BLC: Tensor, valid_BL1: Tensor | None) -> tuple[Tensor, Tensor]:
         """The usual form: returns mixed values and values, both (B, L, C)."""
-        qkv = self.qkv(x_BLC)
+        qkv = call_linear(self.qkv, x_BLC)
         if valid_BL1 is not None:
             # A zero token has the bias as its value; outside the map a value has to be zero.
             qkv = qkv * valid_BL1
@@ -231,7 +244,8 @@ class SoftmaxAttention(BaseModule):
             mixed = torch.cat([upper, lowest], dim=1)
         else:
             mixed = self.mix_windows(windows)
-        return self.drop(self.proj(merge_windows(mixed, hw_shape, self.window_size, shift)))
+        mixed_BLC = merge_windows(mixed, hw_shape, self.window_size, shift)
+        return self.drop(call_linear(self.proj, mixed_BLC))
 
     def mix_windows(self, windows: Tensor, shifted: bool = False, lowest: bool = False) -> Tensor:
         """Mix the values of each window of ``(B, rows, columns, window ** 2, C)``.
@@ -244,7 +258,7 @@ class SoftmaxAttention(BaseModule):
             shifted: Whether the map was shifted.
             lowest: Whether these are the last row of a shifted map.
         """
-        qkv = self.qkv(windows)
+        qkv = call_linear(self.qkv, windows)
         bias_NLL = self.position_bias()
         if not shifted:
             return self._attend(qkv, bias_NLL)

@@ -6,8 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .covariance import values_and_covariance
 from .exporting import is_open, patch_products
-from .statistics import full_precision, token_mean, upcast, values_and_covariance
+from .statistics import full_precision, token_mean, upcast
 
 FEATURE_MAPS: dict[str, Callable[[Tensor], Tensor]] = {
     'identity': lambda x: x,
@@ -127,23 +128,25 @@ def fold_attention(
 ) -> tuple[Tensor, Tensor]:
     """InLine attention of an image as one affine map of its tokens: ``x @ mixing + offset``.
 
-    The covariance of keys and values of head h is ``Wk_h Cov(x, v_h)``, and a query is
-    ``Wq_h x + bq_h``. The key bias cancels: a covariance does not see it.
+    The covariance of keys and values of head h is ``Wk_h Cov(x) Wv_h^T``, and a query is
+    ``Wq_h x + bq_h``. The biases of keys and values cancel: a covariance does not see them.
 
     Args:
-        covariance_BCC: Covariance of the channels of tokens (rows) and values (columns).
+        covariance_BCC: Covariance of the channels of the tokens.
         v_mean_B1C: Mean value.
         qkv_weight: Rows of queries, keys and values, ``(3C, C)``.
         qkv_bias: The same for the biases, ``(3C,)``.
         num_heads: Heads, each of ``D = C / num_heads`` consecutive channels.
         scale: Factor on the query-key product.
     """
-    q_weight_NDC, k_weight_NDC = (
-        upcast(part).unflatten(0, (num_heads, -1)) for part in qkv_weight.chunk(3)[:2]
+    q_weight_NDC, k_weight_NDC, v_weight_NDC = (
+        upcast(part).unflatten(0, (num_heads, -1)) for part in qkv_weight.chunk(3)
     )
     q_bias_N1D = upcast(qkv_bias.chunk(3)[0]).unflatten(0, (num_heads, 1, -1))
-    covariance_BNCD = covariance_BCC.unflatten(-1, (num_heads, -1)).transpose(1, 2)
-    kv_BNDD = scale * k_weight_NDC @ covariance_BNCD
+    key_covariance_BNDC = (k_weight_NDC.flatten(0, 1) @ covariance_BCC).unflatten(
+        1, (num_heads, -1)
+    )
+    kv_BNDD = scale * key_covariance_BNDC @ v_weight_NDC.transpose(1, 2)
     mixing_BNCD = q_weight_NDC.transpose(1, 2) @ kv_BNDD
     mixing_BCC = mixing_BNCD.transpose(1, 2).flatten(-2)
     offset_B1C = v_mean_B1C + (q_bias_N1D @ kv_BNDD).transpose(1, 2).flatten(-2)

@@ -11,12 +11,15 @@ import os
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor, nn
+import torch.nn.functional as F
+from torch import Tensor
 from torch.utils import _python_dispatch
 
 from .attention import InLineAttention, SoftmaxAttention
 from .block import Block
+from .covariance import sum_of_products
 from .functional import fold_attention, local_residual
+from .fused import call_linear, has_hooks, linear
 from .statistics import full_precision, token_mean, upcast
 from .windows import merge_windows, split_windows, window_shift
 
@@ -40,19 +43,13 @@ def streams(block: Block, x_BLC: Tensor, hw_shape: tuple[int, int], wanted: bool
     if wanted is None and x_BLC.device.type != 'cpu':
         return False
     # Observers such as hooks and FLOP counters expect to see each layer run once.
-    if _python_dispatch._get_current_dispatch_mode() is not None or _has_hooks(block):
+    if _python_dispatch._get_current_dispatch_mode() is not None or any(
+        map(has_hooks, block.modules())
+    ):
         return False
     if type(block.attn) is InLineAttention:
         return block.attn.sees_whole_map(hw_shape) and block.attn.folds(x_BLC.shape[1])
     return type(block.attn) is SoftmaxAttention
-
-
-def _has_hooks(block: Block) -> bool:
-    return any(
-        module._forward_hooks or module._forward_pre_hooks for module in block.modules()
-    ) or bool(
-        nn.modules.module._global_forward_hooks or nn.modules.module._global_forward_pre_hooks
-    )
 
 
 @functools.cache
@@ -124,7 +121,7 @@ def _stream_inline(
             )
             local_1LC = local_1LC[:, (top - above) * width : (bottom - above) * width]
             mixed_1LC = local_1LC.baddbmm_(tokens_1LC, mixing_1CC)
-        band_1LC += attention.proj(mixed_1LC)
+        band_1LC += call_linear(attention.proj, mixed_1LC)
         band_1LC += block.mlp(block.norm2(band_1LC))
 
 
@@ -138,33 +135,30 @@ def _gather(
     """
     attention = block.attn
     v_weight, v_bias = attention.qkv.weight.chunk(3)[2], attention.qkv.bias.chunk(3)[2]
+    num_tokens = x_1LC.shape[1]
     v_1LC = None
-    covariance_1CC = 0
-    x_means, v_means, counts = [], [], []
+    products_1CC = 0
+    means, shares = [], []
     for top, bottom in bands:
         start, end = top * width, bottom * width
         tokens_1LC = block.norm1(x_1LC[:, start:end])
-        values_1LC = nn.functional.linear(tokens_1LC, v_weight, v_bias)
+        values_1LC = linear(tokens_1LC, v_weight, v_bias)
         if v_1LC is None:
             v_1LC = values_1LC.new_empty(x_1LC.shape)
         v_1LC[:, start:end] = values_1LC
         with full_precision(x_1LC):
-            x_means.append(token_mean(tokens_1LC))
-            v_means.append(nn.functional.linear(x_means[-1], upcast(v_weight), upcast(v_bias)))
-            counts.append(end - start)
-            centred_1LC = upcast(tokens_1LC) - x_means[-1]
-            covariance_1CC += centred_1LC.transpose(1, 2) @ upcast(values_1LC)
+            means.append(token_mean(tokens_1LC))
+            shares.append((end - start) / num_tokens)
+            products_1CC += sum_of_products(tokens_1LC, means[-1])
     with full_precision(x_1LC):
-        share_1K1 = x_means[0].new_tensor(counts)[None, :, None] / x_1LC.shape[1]
-        x_means_1KC, v_means_1KC = torch.cat(x_means, 1), torch.cat(v_means, 1)
-        x_mean_11C = (share_1K1 * x_means_1KC).sum(1, keepdim=True)
-        v_mean_11C = (share_1K1 * v_means_1KC).sum(1, keepdim=True)
-        between_1CC = (share_1K1 * (x_means_1KC - x_mean_11C)).transpose(1, 2) @ (
-            v_means_1KC - v_mean_11C
-        )
+        means_1KC = torch.cat(means, dim=1)
+        share_1K1 = means_1KC.new_tensor(shares)[None, :, None]
+        x_mean_11C = (share_1K1 * means_1KC).sum(dim=1, keepdim=True)
+        between_1KC = means_1KC - x_mean_11C
+        between_1CC = (share_1K1 * between_1KC).transpose(1, 2) @ between_1KC
         mixing_1CC, offset_11C = fold_attention(
-            covariance_1CC / x_1LC.shape[1] + between_1CC,
-            v_mean_11C,
+            products_1CC / num_tokens + between_1CC,
+            F.linear(x_mean_11C, upcast(v_weight), upcast(v_bias)),
             attention.qkv.weight,
             attention.qkv.bias,
             attention.num_heads,
@@ -190,7 +184,7 @@ def _stream_softmax(
         # Padding is zero behind the norm, as in the ordinary block, not in front of it.
         tokens = block.norm1(windows[:, top:bottom]) * valid[:, top:bottom]
         mixed = attention.mix_windows(tokens, shifted=shift > 0, lowest=bottom > lowest)
-        windows[:, top:bottom] += attention.proj(mixed)
+        windows[:, top:bottom] += call_linear(attention.proj, mixed)
     x_BLC = merge_windows(windows, hw_shape, window, shift).contiguous()
     tokens_LC = x_BLC.flatten(0, 1)
     for start, end in _bands(len(tokens_LC), 1, band_tokens):

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import torch
 from mmengine.registry import MODELS as MMENGINE_MODELS
+from mmengine.utils import to_2tuple
 from torch import nn
 
 from ...layers import Block, InLineAttention, PatchEmbed
@@ -30,7 +31,8 @@ class InLinePVT(PyramidBackbone):
         feature_map: Map of queries and keys: 'identity', 'relu', 'leaky_relu' or 'exp'.
         injective: False for plain linear attention, which needs 'relu' or 'exp'.
         local_residual: False to leave out the 3x3 step.
-        pretrain_size: Image side for which the position embeddings have one entry a cell.
+        pretrain_size: Image side, or height and width, for which the position embeddings have
+            one entry a cell.
         streaming: Whether blocks run in bands of rows in inference, which bounds memory and
             changes nothing else: None for on a CPU, True for on any device, False for never.
             Softmax blocks can, and InLine blocks with the identity map over the whole map.
@@ -49,12 +51,13 @@ class InLinePVT(PyramidBackbone):
         feature_map: str = 'identity',
         injective: bool = True,
         local_residual: bool = True,
-        pretrain_size: int = 224,
+        pretrain_size: int | tuple[int, int] = 224,
         streaming: bool | None = None,
         init_cfg: dict | list | None = None,
     ) -> None:
         sizes = resolve_arch(arch, PVT_ARCHS)
-        if pretrain_size < 1:
+        pretrain_shape = to_2tuple(pretrain_size)
+        if len(pretrain_shape) != 2 or min(pretrain_shape) < 1:
             raise ValueError(f'pretrain_size has to be at least 1, got {pretrain_size=}')
         rates = drop_path_rates(sizes['depths'], drop_path_rate)
 
@@ -92,8 +95,8 @@ class InLinePVT(PyramidBackbone):
                 dims,
                 patch_size=4 if index == 0 else 2,
             )
-            side = -(-pretrain_size // (4 * 2**index))
-            position = nn.init.trunc_normal_(torch.empty(1, side, side, dims), std=0.02)
+            grid = [-(-side // (4 * 2**index)) for side in pretrain_shape]
+            position = nn.init.trunc_normal_(torch.empty(1, *grid, dims), std=0.02)
             blocks = [make_block(dims, heads, mlp_ratio) for _ in range(depth)]
             stages.append(Stage(embed, blocks, position, drop_rate, streaming))
         super().__init__(

@@ -107,19 +107,19 @@ class PyramidBackbone(BaseModule):
         self.strides = tuple(4 * 2**index for index in out_indices)
         self.out_channels = tuple(embed_dims[index] for index in out_indices)
         self._add_output_parts()
-        self.apply(_reset_linear)
+        self.apply(reset_linear)
         self._freeze()
 
     def forward(self, image_BCHW: Tensor) -> tuple[Tensor, ...]:
-        self._check_image(image_BCHW)
+        check_image(image_BCHW, self.in_channels, len(self.stages))
         outputs = []
         map_BCHW = image_BCHW
         for index, stage in enumerate(self.stages[: self.out_indices[-1] + 1]):
             x_BLC, hw_shape = stage(map_BCHW)
-            map_BCHW = _to_map(x_BLC, hw_shape)
+            map_BCHW = to_map(x_BLC, hw_shape)
             if index in self.out_indices:
                 # Contiguous: compiled ops of mmcv read memory without a look at the strides.
-                outputs.append(_to_map(self.output_norm(x_BLC, index), hw_shape).contiguous())
+                outputs.append(to_map(self.output_norm(x_BLC, index), hw_shape).contiguous())
         return tuple(outputs)
 
     def _add_output_parts(self) -> None:
@@ -128,19 +128,6 @@ class PyramidBackbone(BaseModule):
     def output_norm(self, x_BLC: Tensor, index: int) -> Tensor:
         """Normalise the tokens of an output; by default they are returned as they are."""
         return x_BLC
-
-    def _check_image(self, image_BCHW: Tensor) -> None:
-        if image_BCHW.dim() != 4 or image_BCHW.shape[1] != self.in_channels:
-            raise ValueError(
-                f'an image batch has to have the shape (B, {self.in_channels}, H, W), '
-                f'got {tuple(image_BCHW.shape)}'
-            )
-        smallest = 4 * 2 ** (len(self.stages) - 1)
-        if min(image_BCHW.shape[-2:]) < smallest:
-            raise ValueError(
-                f'an image has to be at least {smallest} x {smallest} px for '
-                f'{len(self.stages)} stages, got {tuple(image_BCHW.shape[-2:])}: resize or pad it'
-            )
 
     def init_weights(self) -> None:
         """Load ``Pretrained`` weights completely or raise; leave other kinds to mmengine."""
@@ -195,12 +182,27 @@ class PyramidBackbone(BaseModule):
         return (sum(depths[:stage]) + 1 if stage else 0), num_layers
 
 
-def _to_map(x_BLC: Tensor, hw_shape: tuple[int, int]) -> Tensor:
+def check_image(image_BCHW: Tensor, in_channels: int, num_stages: int) -> None:
+    """Say what an image batch has to be, should it be something else."""
+    if image_BCHW.dim() != 4 or image_BCHW.shape[1] != in_channels:
+        raise ValueError(
+            f'an image batch has to have the shape (B, {in_channels}, H, W), '
+            f'got {tuple(image_BCHW.shape)}'
+        )
+    smallest = 4 * 2 ** (num_stages - 1)
+    if min(image_BCHW.shape[-2:]) < smallest:
+        raise ValueError(
+            f'an image has to be at least {smallest} x {smallest} px for '
+            f'{num_stages} stages, got {tuple(image_BCHW.shape[-2:])}: resize or pad it'
+        )
+
+
+def to_map(x_BLC: Tensor, hw_shape: tuple[int, int]) -> Tensor:
     """View tokens as a map: they are one already, in channels-last order."""
     return x_BLC.unflatten(1, hw_shape).permute(0, 3, 1, 2)
 
 
-def _reset_linear(module: nn.Module) -> None:
+def reset_linear(module: nn.Module) -> None:
     """The published start of linears; other layers keep PyTorch's."""
     if isinstance(module, nn.Linear):
         nn.init.trunc_normal_(module.weight, std=0.02)

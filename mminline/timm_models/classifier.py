@@ -1,0 +1,163 @@
+"""The stages of a backbone as a classifier, with the methods that timm looks for."""
+
+from collections.abc import Sequence
+
+from timm.layers import ClassifierHead
+from timm.models import load_pretrained
+from timm.models._features import feature_take_indices
+from torch import Tensor, nn
+
+from ..checkpoints import read_checkpoint
+from ..models.backbones.pyramid import PyramidBackbone, check_image, reset_linear, to_map
+from ..optim import NO_DECAY_NAMES
+from .weights import checkpoint_filter_fn
+
+
+class InLineClassifier(nn.Module):
+    """Image to class scores: the stages of a backbone, a norm, pooling, a linear head.
+
+    The names of its weights are those of the backbone, so a checkpoint of timm's training script
+    is one that ``init_cfg=dict(type='Pretrained', ...)`` takes in mmdet and mmseg.
+
+    Args:
+        backbone: Backbone whose stages are taken over.
+        norm: Norm of the last stage's tokens; ``nn.Identity()`` for none.
+        num_classes: Number of classes; 0 for the pooled features in place of scores.
+        global_pool: Pooling of timm's ``ClassifierHead``; '' for none.
+        drop_rate: Dropout before the head.
+    """
+
+    def __init__(
+        self,
+        backbone: PyramidBackbone,
+        norm: nn.Module,
+        num_classes: int = 1000,
+        global_pool: str = 'avg',
+        drop_rate: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.in_chans = backbone.in_channels
+        self.num_classes = num_classes
+        self.num_features = self.head_hidden_size = backbone.out_channels[-1]
+        self.feature_info = [
+            dict(num_chs=channels, reduction=stride, module=f'stages.{index}')
+            for index, (channels, stride) in enumerate(
+                zip(backbone.out_channels, backbone.strides, strict=True)
+            )
+        ]
+        self.stages = backbone.stages
+        self.norm = norm
+        self.head = ClassifierHead(self.num_features, num_classes, global_pool, drop_rate)
+        self.head.apply(reset_linear)
+
+    def forward(self, image_BCHW: Tensor) -> Tensor:
+        return self.forward_head(self.forward_features(image_BCHW))
+
+    def forward_features(self, image_BCHW: Tensor) -> Tensor:
+        """Map of the last stage at stride 32, normed where the model has a final norm."""
+        check_image(image_BCHW, self.in_chans, len(self.feature_info))
+        map_BCHW = image_BCHW
+        for stage in self.stages:
+            map_BCHW = to_map(*stage(map_BCHW))
+        return self._normed(map_BCHW)
+
+    def forward_head(self, map_BCHW: Tensor, pre_logits: bool = False) -> Tensor:
+        """Class scores of a map, or with ``pre_logits`` what the last linear would get."""
+        return self.head(map_BCHW, pre_logits=pre_logits)
+
+    def forward_intermediates(
+        self,
+        image_BCHW: Tensor,
+        indices: int | Sequence[int] | None = None,
+        norm: bool = False,
+        stop_early: bool = False,
+        output_fmt: str = 'NCHW',
+        intermediates_only: bool = False,
+    ) -> list[Tensor] | tuple[Tensor, list[Tensor]]:
+        """Maps of stages, from fine to coarse, beside what ``forward_features`` gives.
+
+        Args:
+            image_BCHW: Images.
+            indices: Stages whose maps are wanted; a number for that many last ones, None for all.
+            norm: Whether to apply the final norm to the map of the last stage.
+            stop_early: Whether to leave out the stages behind the last one that is wanted.
+            output_fmt: Only 'NCHW'.
+            intermediates_only: Whether to return the maps alone.
+        """
+        if output_fmt != 'NCHW':
+            raise ValueError(f"output_fmt has to be 'NCHW', got {output_fmt=}")
+        check_image(image_BCHW, self.in_chans, len(self.feature_info))
+        wanted, last_wanted = feature_take_indices(len(self.stages), indices)
+        map_BCHW, maps = image_BCHW, []
+        for index, stage in enumerate(self.stages[: last_wanted + 1 if stop_early else None]):
+            map_BCHW = to_map(*stage(map_BCHW))
+            is_final = index == len(self.feature_info) - 1
+            normed = self._normed(map_BCHW) if is_final else map_BCHW
+            if index in wanted:
+                # Contiguous, as the maps of the backbones.
+                maps.append((normed if norm else map_BCHW).contiguous())
+        return maps if intermediates_only else (normed, maps)
+
+    def prune_intermediate_layers(
+        self,
+        indices: int | Sequence[int] = 1,
+        prune_norm: bool = False,
+        prune_head: bool = True,
+    ) -> list[int]:
+        """Remove what the maps of ``indices`` do not need; return these stages."""
+        wanted, last_wanted = feature_take_indices(len(self.stages), indices)
+        self.stages = self.stages[: last_wanted + 1]
+        if prune_norm or last_wanted < len(self.feature_info) - 1:
+            self.norm = nn.Identity()
+        if prune_head:
+            self.reset_classifier(0, '')
+        return wanted
+
+    def get_classifier(self) -> nn.Module:
+        return self.head.fc
+
+    def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
+        """Put a fresh head in place; None leaves the pooling as it is."""
+        self.num_classes = num_classes
+        self.head.reset(num_classes, global_pool)
+        self.head.apply(reset_linear)
+
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        """Whether to save memory in training by computing blocks twice."""
+        for stage in self.stages:
+            for block in stage.blocks:
+                block.with_cp = enable
+
+    def group_matcher(self, coarse: bool = False) -> dict:
+        """Layers for layer-wise decay, numbered as in ``PyramidBackbone.get_layer_depth``."""
+        fine = [
+            (r'^stages\.(\d+)\.(?:embed\.|pos_embed)', (0,)),  # with the block behind it
+            (r'^stages\.(\d+)\.blocks\.(\d+)', None),
+            (r'^norm', (99999,)),  # timm's sign for: with the layer before
+        ]
+        return dict(
+            stem=r'^stages\.0\.(?:embed\.|pos_embed)', blocks=r'^stages\.(\d+)' if coarse else fine
+        )
+
+    def no_weight_decay(self) -> set[str]:
+        names = (name for name, _ in self.named_parameters())
+        return {name for name in names if name.endswith(NO_DECAY_NAMES)}
+
+    def load_pretrained(self, checkpoint: str) -> None:
+        """Load a file, web address or ``inline://`` name; called by timm for ``pretrained=True``.
+
+        timm's own reader refuses files with other objects than weights in them.
+        """
+        weights = read_checkpoint(checkpoint)
+        # Averaged weights are the better ones, where a training script of timm kept them.
+        weights = weights.get('state_dict_ema') or weights
+        load_pretrained(
+            self,
+            {**self.pretrained_cfg, 'state_dict': weights},
+            num_classes=self.num_classes,
+            in_chans=self.in_chans,
+            filter_fn=checkpoint_filter_fn,
+        )
+
+    def _normed(self, map_BCHW: Tensor) -> Tensor:
+        return self.norm(map_BCHW.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)

@@ -1,0 +1,159 @@
+"""What ``timm.create_model`` calls: the seven published models, with their weights' links."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from timm.layers import to_2tuple
+from timm.models import (
+    build_model_with_cfg,
+    generate_default_cfgs,
+    register_model,
+    resolve_pretrained_cfg,
+)
+from torch import nn
+
+from ..checkpoints.download import PUBLISHED, download
+from ..models import InLinePVT, InLineSwin
+from .classifier import InLineClassifier
+from .weights import checkpoint_filter_fn
+
+# timm's defaults for size, crop, mean and standard deviation are the ones these models want.
+default_cfgs = generate_default_cfgs(
+    {
+        f'inline_{name.replace("-", "_")}.in1k': dict(
+            url=model.url,
+            custom_load=True,
+            pool_size=(7, 7),
+            first_conv='stages.0.embed.proj',
+            classifier='head.fc',
+            paper_name='Bridging the Divide: Reconsidering Softmax and Linear Attention',
+            paper_ids='arXiv:2412.06590',
+        )
+        for name, model in PUBLISHED.items()
+    }
+)
+
+
+def make_pvt(
+    arch: str | dict,
+    img_size: int | tuple[int, int] = 224,
+    in_chans: int = 3,
+    proj_drop_rate: float = 0.0,
+    drop_path_rate: float = 0.0,
+    feature_map: str = 'identity',
+    injective: bool = True,
+    local_residual: bool = True,
+    streaming: bool | None = None,
+    **head,
+) -> InLineClassifier:
+    """InLine-PVT in timm's words; ``head`` is for ``InLineClassifier``, all else as there."""
+    backbone = InLinePVT(
+        arch,
+        in_chans,
+        drop_rate=proj_drop_rate,
+        drop_path_rate=drop_path_rate,
+        feature_map=feature_map,
+        injective=injective,
+        local_residual=local_residual,
+        pretrain_size=img_size,
+        streaming=streaming,
+    )
+    return InLineClassifier(backbone, nn.Identity(), **head)
+
+
+def make_swin(
+    arch: str | dict,
+    img_size: int | tuple[int, int] | None = None,
+    in_chans: int = 3,
+    proj_drop_rate: float = 0.0,
+    drop_path_rate: float = 0.0,
+    feature_map: str = 'identity',
+    injective: bool = True,
+    local_residual: bool = True,
+    inline_window: int | None = None,
+    streaming: bool | None = None,
+    **head,
+) -> InLineClassifier:
+    """InLine-Swin in timm's words; none of its weights depends on ``img_size``."""
+    backbone = InLineSwin(
+        arch,
+        in_chans,
+        drop_rate=proj_drop_rate,
+        drop_path_rate=drop_path_rate,
+        feature_map=feature_map,
+        injective=injective,
+        local_residual=local_residual,
+        inline_window=inline_window,
+        streaming=streaming,
+    )
+    return InLineClassifier(backbone, nn.LayerNorm(backbone.out_channels[-1]), **head)
+
+
+def _create(
+    make: Callable[..., InLineClassifier],
+    variant: str,
+    pretrained: bool,
+    pretrained_cfg=None,
+    pretrained_cfg_overlay: dict | None = None,
+    **options,
+) -> nn.Module:
+    """Build a classifier, or with ``features_only=True`` the extractor of its maps."""
+    cfg = resolve_pretrained_cfg(variant, pretrained_cfg, pretrained_cfg_overlay)
+    if 'img_size' in options:
+        # So that the data loaders that timm makes for the model have this size too.
+        cfg = replace(cfg, input_size=(cfg.input_size[0], *to_2tuple(options['img_size'])))
+    if pretrained and cfg.url and not (cfg.source or cfg.state_dict or cfg.file or cfg.hf_hub_id):
+        # timm names a download by the end of its link; the published ones end in no name.
+        file = download(cfg.url, options.get('cache_dir'))
+        cfg = replace(cfg, file=str(file), custom_load=True)
+    return build_model_with_cfg(
+        make,
+        variant,
+        pretrained,
+        pretrained_cfg=cfg,
+        pretrained_filter_fn=checkpoint_filter_fn,
+        feature_cfg=dict(out_indices=(0, 1, 2, 3), feature_cls='getter'),
+        **options,
+    )
+
+
+@register_model
+def inline_pvt_tiny(pretrained: bool = False, **options) -> nn.Module:
+    """InLine-PVT-T: 12.0 M parameters, 2.0 G multiply-adds."""
+    return _create(make_pvt, 'inline_pvt_tiny', pretrained, **{'arch': 'tiny', **options})
+
+
+@register_model
+def inline_pvt_small(pretrained: bool = False, **options) -> nn.Module:
+    """InLine-PVT-S: 21.6 M parameters, 3.9 G multiply-adds."""
+    return _create(make_pvt, 'inline_pvt_small', pretrained, **{'arch': 'small', **options})
+
+
+@register_model
+def inline_pvt_medium(pretrained: bool = False, **options) -> nn.Module:
+    """InLine-PVT-M: 37.6 M parameters, 6.9 G multiply-adds."""
+    return _create(make_pvt, 'inline_pvt_medium', pretrained, **{'arch': 'medium', **options})
+
+
+@register_model
+def inline_pvt_large(pretrained: bool = False, **options) -> nn.Module:
+    """InLine-PVT-L: 51.2 M parameters, 10.2 G multiply-adds."""
+    return _create(make_pvt, 'inline_pvt_large', pretrained, **{'arch': 'large', **options})
+
+
+@register_model
+def inline_swin_tiny(pretrained: bool = False, **options) -> nn.Module:
+    """InLine-Swin-T: 29.2 M parameters, 4.5 G multiply-adds."""
+    return _create(make_swin, 'inline_swin_tiny', pretrained, **{'arch': 'tiny', **options})
+
+
+@register_model
+def inline_swin_small(pretrained: bool = False, **options) -> nn.Module:
+    """InLine-Swin-S: 49.8 M parameters, 8.7 G multiply-adds."""
+    return _create(make_swin, 'inline_swin_small', pretrained, **{'arch': 'small', **options})
+
+
+@register_model
+def inline_swin_base(pretrained: bool = False, **options) -> nn.Module:
+    """InLine-Swin-B: 88.4 M parameters, 15.4 G multiply-adds."""
+    return _create(make_swin, 'inline_swin_base', pretrained, **{'arch': 'base', **options})
