@@ -78,10 +78,27 @@ def mean_matrix(side: int, bins: int, like: Tensor) -> Tensor:
     return inside / inside.sum(dim=1, keepdim=True)
 
 
-def open_pools(module: nn.Module) -> None:
-    """Replace adaptive pooling, whose bins ONNX wants to know beforehand."""
+class OpenUpsample(nn.Module):
+    """``Upsample`` of mmseg by a whole factor, without the ``int()`` that fixes an open size."""
+
+    def __init__(self, factor: int, mode: str, align_corners: bool | None) -> None:
+        super().__init__()
+        self.factor = factor
+        self.mode = mode
+        self.align_corners = align_corners
+
+    def forward(self, map_BCHW: Tensor) -> Tensor:
+        size = [self.factor * side for side in map_BCHW.shape[-2:]]
+        return F.interpolate(map_BCHW, size, mode=self.mode, align_corners=self.align_corners)
+
+
+def open_sizes(module: nn.Module) -> None:
+    """Replace the layers of heads that want to know the size of a map beforehand."""
     for name, part in list(module.named_children()):
         if isinstance(part, nn.AdaptiveAvgPool2d):
             setattr(module, name, OpenAveragePool(part.output_size))
+        elif type(part).__name__ == 'Upsample' and part.scale_factor in (2, 4, 8):
+            factor = int(part.scale_factor)
+            setattr(module, name, OpenUpsample(factor, part.mode, part.align_corners))
         else:
-            open_pools(part)
+            open_sizes(part)

@@ -4,6 +4,7 @@ import contextlib
 import copy
 import importlib.util
 import logging
+import re
 import sys
 import time
 import warnings
@@ -16,9 +17,10 @@ import torch.fx.experimental._config
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from _exported import open_pools
+from _exported import open_sizes
 
 SMALLEST = 32
+OPEN_DIMS = {0: 'batch', 2: 'height', 3: 'width'}
 # Of the largest value for features; of the pixels for a class map, where ties may fall either way.
 LARGEST_ERROR = 1e-3
 PACKAGES = ('onnx', 'onnxscript', 'onnxruntime')
@@ -47,19 +49,33 @@ def example(module: nn.Module, shape: tuple[int, int], dynamic: bool) -> Tensor:
 def trace(module: nn.Module, shape: tuple[int, int], dynamic: bool) -> ExportedProgram:
     """The module as one graph, for one shape or for all."""
     module = copy.deepcopy(module)
-    open_pools(module)
-    sizes = dict.fromkeys((0, 2, 3), Dim.DYNAMIC) if dynamic else None
+    open_sizes(module)
+    sizes = dict.fromkeys(OPEN_DIMS, Dim.DYNAMIC) if dynamic else None
     # Sizes of 1 would otherwise get graphs of their own.
     oblivious = torch.fx.experimental._config.patch(backed_size_oblivious=dynamic)
     with torch.no_grad(), oblivious, quiet():
         program = torch.export.export(
             module, (example(module, shape, dynamic),), dynamic_shapes=(sizes,), strict=False
         )
+    program.example_inputs = None  # would be saved, and is larger than a small model
     if dynamic:
-        # What is left are conditions on memory layout at sizes of 1, on which no result
-        # depends; the comparison that follows includes such sizes. The ranges stay.
-        program._guards_code = []
+        drop_layout_guards(program)
     return program
+
+
+def drop_layout_guards(program: ExportedProgram) -> None:
+    """Let a graph of open sizes run at all of them.
+
+    The tracer notes conditions on memory layout at sizes of 1, on which no result depends; the
+    comparison that follows includes such sizes. A size that has to be one number is another
+    matter: there the model left the graph.
+    """
+    if fixed := [guard for guard in program._guards_code if re.search(r' == \d+$', guard)]:
+        raise ValueError(
+            'the model fixes a size that --dynamic wants open, so only one --shape can be '
+            f'exported: {fixed[0]}'
+        )
+    program._guards_code = []
 
 
 def save(program: ExportedProgram, path: Path, kind: str) -> None:
@@ -69,14 +85,28 @@ def save(program: ExportedProgram, path: Path, kind: str) -> None:
         return
     with quiet():
         converted = torch.onnx.export(program, dynamo=True, verbose=False)
-    graph = converted.model.graph
-    graph.inputs[0].name = 'image'
-    if len(graph.outputs) == 1:
-        graph.outputs[0].name = 'class_map' if graph.outputs[0].dtype.name == 'INT64' else 'map0'
-    else:
-        for index, output in enumerate(graph.outputs):
-            output.name = f'map{index}'
+    name_parts(converted.model.graph)
     converted.save(path, external_data=False)
+
+
+def name_parts(graph: 'onnx_ir.Graph') -> None:  # noqa: F821  comes with onnxscript
+    """Give inputs, outputs and open sizes of an ONNX graph the names that users look for."""
+    (image,) = graph.inputs
+    symbols = {
+        image.shape[dim].value: name
+        for dim, name in OPEN_DIMS.items()
+        if not isinstance(image.shape[dim], int)
+    }
+    image.name = 'image'
+    for value in (image, *(part for node in graph for part in node.outputs)):
+        for dim, size in enumerate(value.shape or ()):
+            if not isinstance(size, int) and size.value is not None:
+                value.shape[dim] = re.sub(r's\d+', lambda hit: symbols[hit[0]], size.value)
+    if len(graph.outputs) == 1 and graph.outputs[0].dtype.name == 'INT64':
+        graph.outputs[0].name = 'class_map'
+        return
+    for index, output in enumerate(graph.outputs):
+        output.name = f'map{index}'
 
 
 @contextlib.contextmanager
@@ -161,5 +191,9 @@ def timed(what: str) -> Iterator[None]:
     """Say what is being done, and in the end how long it took."""
     print(f'{what} ...', end=' ', flush=True)
     start = time.perf_counter()
-    yield
+    try:
+        yield
+    except BaseException:
+        print('failed', flush=True)
+        raise
     print(f'{time.perf_counter() - start:.1f} s', flush=True)

@@ -124,6 +124,20 @@ def load_weights(model: nn.Module, checkpoint: str | None, what: str) -> None:
         sys.exit(f'{checkpoint} is of another model than {type(model).__name__}: {error}')
 
 
+def write_file(module: nn.Module, path: Path, args: argparse.Namespace) -> None:
+    """Trace and write; end the program with the cause if a layer cannot be exported."""
+    try:
+        with _exporter.timed('tracing'):
+            program = _exporter.trace(module, tuple(args.shape), args.dynamic)
+        with _exporter.timed(f'writing {path}'):
+            _exporter.save(program, path, args.format)
+    except Exception as error:  # tracer and converters raise all kinds
+        while error.__cause__:
+            error = error.__cause__
+        sys.exit(f'{path} was not written, {type(error).__name__}: {error}')
+    print(f'{path}: {path.stat().st_size / 1e6:.1f} MB')
+
+
 def check_file(module: nn.Module, path: Path, args: argparse.Namespace) -> None:
     """Run the file and print how it compares with PyTorch; end the program if it differs."""
     run = _exporter.load(path, args.format)
@@ -154,11 +168,7 @@ def main() -> None:
     load_weights(model, args.checkpoint, what)
     module = _exported.Exported(model, what, not args.no_normalize).eval()
     path = args.out or Path(f'{Path(args.config).stem}-{what}.{args.format}')
-    with _exporter.timed('tracing'):
-        program = _exporter.trace(module, tuple(args.shape), args.dynamic)
-    with _exporter.timed(f'writing {path}'):
-        _exporter.save(program, path, args.format)
-    print(f'{path}: {path.stat().st_size / 1e6:.1f} MB')
+    write_file(module, path, args)
     check_file(module, path, args)
 
 

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-from .exporting import is_open, mix_open_windows
+from .exporting import is_open, softmax_windows
 from .functional import (
     FEATURE_MAPS,
     NON_NEGATIVE_FEATURE_MAPS,
@@ -232,11 +232,14 @@ class SoftmaxAttention(BaseModule):
     def forward(self, x_BLC: Tensor, hw_shape: tuple[int, int]) -> Tensor:
         shift = window_shift(hw_shape, self.window_size, self.shifted)
         windows = split_windows(x_BLC, hw_shape, self.window_size, shift)
-        if is_open(hw_shape):
-            bias_NLL = self.position_bias()
+        if torch.compiler.is_exporting():
             masked_shift = shift if self.shifted else None
-            mixed = mix_open_windows(
-                self.qkv(windows), self.num_heads, bias_NLL, self.side_masks, masked_shift
+            mixed = softmax_windows(
+                self.qkv(windows),
+                self.num_heads,
+                self.position_bias(),
+                self.side_masks,
+                masked_shift,
             )
         elif shift:
             upper = self.mix_windows(windows[:, :-1], shifted=True)

@@ -19,23 +19,29 @@ def is_open(sizes: Sequence[int]) -> bool:
 
 def open_shift(hw_shape: tuple[int, int], window: int) -> Tensor:
     """``windows.window_shift`` of a shifted block as a tensor: half a window, or 0."""
-    shorter = torch.stack([torch.full((), side) for side in hw_shape]).amin()
+    shorter = torch.stack([torch.full((), side) for side in hw_shape]).amin(dim=0)
     return torch.where(shorter > window, window // 2, 0)
 
 
 def take_rolled(x_BHWC: Tensor, shift: Tensor | int, hw_shape: tuple[int, int]) -> Tensor:
     """Roll a grid down and right by ``shift`` cells and keep its first rows and columns."""
-    rows, columns = (
-        (torch.arange(kept, device=x_BHWC.device) - shift) % side
-        for kept, side in zip(hw_shape, x_BHWC.shape[1:3], strict=True)
-    )
-    return x_BHWC[:, rows][:, :, columns]
+    for dim, kept in enumerate(hw_shape, start=1):
+        side = x_BHWC.shape[dim]
+        cells = torch.arange(kept, device=x_BHWC.device) - shift
+        # ONNX has no remainder of an open side.
+        cells = torch.where(cells < 0, cells + side, cells)
+        cells = torch.where(cells < side, cells, cells - side)
+        x_BHWC = x_BHWC.index_select(dim, cells)
+    return x_BHWC
 
 
-def mix_open_windows(
-    qkv: Tensor, num_heads: int, bias_NLL: Tensor, side_masks: Tensor, shift: Tensor | None
+def softmax_windows(
+    qkv: Tensor, num_heads: int, bias_NLL: Tensor, side_masks: Tensor, shift: Tensor | int | None
 ) -> Tensor:
     """Softmax attention in any number of windows, ``(B, rows, columns, window ** 2, 3C)``.
+
+    Written out: the fused attention of PyTorch lays its result out in memory as no other
+    operation does, and a graph that was traced with it cannot be converted.
 
     Args:
         qkv: Queries, keys and values of the windows.
