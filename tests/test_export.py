@@ -20,22 +20,27 @@ TOOLS = ROOT / 'tools'
 MEAN, STD = [120.0, 110.0, 100.0], [60.0, 55.0, 50.0]
 DIMS = (8, 16)
 PVT = dict(embed_dims=DIMS, depths=(1, 1), num_heads=(1, 2), mlp_ratios=(2, 2))
-# InLine over the whole map, then softmax windows, of which the second is shifted.
-SWIN = dict(PVT, depths=(1, 2), inline_depths=(1, 0))
-FPN_HEAD = dict(type='FPNHead', in_channels=[8, 8], feature_strides=[4, 8])
-UPER_HEAD = dict(type='UPerHead', in_channels=list(DIMS), pool_scales=(1, 6))
+# Down to stride 32, where a map of the smallest image is one cell.
+DEEP_PVT = dict(
+    embed_dims=(8, 8, 8, 16), depths=(1, 1, 1, 1), num_heads=(1, 1, 1, 2), mlp_ratios=(2, 2, 2, 2)
+)
+# InLine blocks, then softmax windows; the second of each is shifted.
+SWIN = dict(PVT, depths=(2, 2), inline_depths=(2, 0))
+FPN_HEAD = dict(type='FPNHead', in_index=[0, 1], in_channels=[8, 8], feature_strides=[4, 8])
+UPER_HEAD = dict(type='UPerHead', in_index=[0, 1], in_channels=list(DIMS), pool_scales=(1, 6))
+FCN_HEAD = dict(type='FCNHead', in_index=1, in_channels=16, num_convs=1)
 # Odd, small and long, on both sides of where windows are shifted: a side of 57 at stride 8.
 SHAPES = [(1, 32, 32), (2, 65, 97), (3, 57, 121)]
 
 
 def segmentor(backbone: str, arch: dict, head: dict, neck: bool, **options) -> dict:
     """Settings of a small segmentor."""
+    ends = (0, len(arch['depths']) - 1)
     model = dict(
         type='EncoderDecoder',
         data_preprocessor=dict(type='SegDataPreProcessor', mean=MEAN, std=STD, bgr_to_rgb=True),
-        backbone=dict(type=f'mminline.{backbone}', arch=arch, out_indices=(0, 1), **options),
+        backbone=dict(type=f'mminline.{backbone}', arch=arch, out_indices=ends, **options),
         decode_head=dict(
-            in_index=[0, 1],
             channels=8,
             num_classes=5,
             norm_cfg=dict(type='SyncBN'),
@@ -118,7 +123,9 @@ def compare_features(
 def test_a_detector_gives_its_features_at_all_sizes_and_says_why(tool, capsys):
     model = Config.fromfile(CONFIGS / 'detection' / 'retinanet_inline-pvt-t_fpn_1x_coco.py').model
     model.data_preprocessor.update(mean=MEAN, std=STD)
-    model.backbone = dict(type='mminline.InLineSwin', arch=SWIN, out_indices=(0, 1))
+    model.backbone = dict(
+        type='mminline.InLineSwin', arch=SWIN, out_indices=(0, 1), inline_window=7
+    )
     model.neck = dict(type='FPN', in_channels=list(DIMS), out_channels=8, num_outs=3)
     model.bbox_head.update(in_channels=8, feat_channels=8, stacked_convs=1)
     detector = write(model.to_dict(), scope='mmdet')
@@ -131,22 +138,16 @@ def test_a_detector_gives_its_features_at_all_sizes_and_says_why(tool, capsys):
     compare_features('small-features.onnx', detector.extract_feat, SHAPES)
 
 
-def test_windows_and_plain_linear_attention_are_exported_for_all_sizes(tool):
-    arch = dict(PVT, depths=(1, 2), inline_depths=(1, 2))
-    options = dict(inline_window=7, feature_map='relu', injective=False)
-    model = write(segmentor('InLineSwin', arch, UPER_HEAD, neck=False, **options))
-
-    tool('small.py', 'small.pth', '--format', 'pt2', '--what', 'backbone', '--dynamic')
-
-    compare_features('small-backbone.pt2', model.backbone, SHAPES)
-
-
 @pytest.mark.parametrize(
-    ('kind', 'head', 'neck'),
-    [('onnx', FPN_HEAD, True), ('onnx', UPER_HEAD, False), ('pt2', FPN_HEAD, True)],
+    ('kind', 'arch', 'head', 'options'),
+    [
+        ('onnx', PVT, FPN_HEAD, {}),
+        ('onnx', PVT, UPER_HEAD, {}),
+        ('pt2', DEEP_PVT, FCN_HEAD, dict(feature_map='relu', injective=False)),
+    ],
 )
-def test_a_segmentor_gives_the_class_map_that_mmseg_predicts(tool, kind, head, neck):
-    model = write(segmentor('InLinePVT', PVT, head, neck))
+def test_a_segmentor_gives_the_class_map_that_mmseg_predicts(tool, kind, arch, head, options):
+    model = write(segmentor('InLinePVT', arch, head, neck=head is FPN_HEAD, **options))
 
     tool('small.py', 'small.pth', '--format', kind, '--dynamic', '--shape', '64', '96')
 
@@ -159,7 +160,7 @@ def test_a_segmentor_gives_the_class_map_that_mmseg_predicts(tool, kind, head, n
         assert classes.dtype == torch.int64
         assert classes.shape == (batch, *side)
         assert (classes != logits.argmax(dim=1)).float().mean() < 1e-3
-        assert len(classes.unique()) > 1
+    assert len(classes.unique()) > 1
 
 
 def test_a_file_for_one_size_refuses_others(tool):

@@ -16,6 +16,7 @@ import torch
 import torch.fx.experimental._config
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
+from torch.utils._sympy.value_ranges import ValueRanges
 
 from _exported import open_sizes
 
@@ -66,9 +67,9 @@ def trace(module: nn.Module, shape: tuple[int, int], dynamic: bool) -> ExportedP
 def drop_layout_guards(program: ExportedProgram) -> None:
     """Let a graph of open sizes run at all of them.
 
-    The tracer notes conditions on memory layout at sizes of 1, on which no result depends; the
-    comparison that follows includes such sizes. A size that has to be one number is another
-    matter: there the model left the graph.
+    The tracer notes conditions on memory layout for maps with a side of 1, on which no result
+    depends; the comparison that follows includes such maps. A size that has to be one number is
+    another matter: there the model left the graph.
     """
     if fixed := [guard for guard in program._guards_code if re.search(r' == \d+$', guard)]:
         raise ValueError(
@@ -76,6 +77,9 @@ def drop_layout_guards(program: ExportedProgram) -> None:
             f'exported: {fixed[0]}'
         )
     program._guards_code = []
+    for symbol, sizes in program._range_constraints.items():
+        lower = min(sizes.lower, SMALLEST)
+        program._range_constraints[symbol] = ValueRanges(lower, sizes.upper)
 
 
 def save(program: ExportedProgram, path: Path, kind: str) -> None:
@@ -157,7 +161,10 @@ def compare(
             image = (image - 127) / 60
         with torch.no_grad():
             expected = module(image)
-        found = run(image)
+        try:
+            found = run(image)
+        except Exception as error:  # runtimes raise all kinds
+            raise ValueError(f'the file does not run at {tuple(image.shape)}: {error}') from error
         if isinstance(expected, Tensor):
             yield (batch, *side), float((found[0] != expected.numpy()).mean())
         else:
