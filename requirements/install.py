@@ -123,7 +123,7 @@ def install_mmcv(environment: Environment, options) -> None:
 
 
 def install_stack(environment: Environment, options) -> None:
-    environment.pip_install(*pinned('openmmlab'), *pinned('dev'))
+    environment.pip_install(*pinned('openmmlab'), *pinned('export'), *pinned('dev'))
     environment.run(environment.python, '-I', '-W', 'ignore', '-c', IMPORT_ALL)
 
 
@@ -199,7 +199,8 @@ def plan(editable: bool) -> list:
     venv = fingerprint(str(ROOT), sys.base_prefix, sys.version)
     torch = fingerprint(venv, pins, PINS / 'torch.txt')
     mmcv = fingerprint(torch, build_mmcv.MMCV_VERSION)
-    stack = fingerprint(mmcv, PINS / 'openmmlab.txt', PINS / 'dev.txt')
+    names = ('openmmlab', 'export', 'dev')
+    stack = fingerprint(mmcv, *(PINS / f'{name}.txt' for name in names))
     project = 'editable' if editable else fingerprint(stack, *project_files())
     return [
         ('virtual environment', make_venv, venv),

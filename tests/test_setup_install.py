@@ -130,7 +130,7 @@ def test_a_program_that_outlives_the_set_up_still_holds_its_lock(installer, tmp_
 
 
 def test_the_plan_follows_every_input(installer, monkeypatch, tmp_path):
-    for name in ('torch.txt', 'openmmlab.txt', 'dev.txt', 'constraints.txt'):
+    for name in ('torch.txt', 'openmmlab.txt', 'export.txt', 'dev.txt', 'constraints.txt'):
         (tmp_path / name).write_text('')
     (tmp_path / 'mminline').mkdir()
     monkeypatch.setattr(installer, 'ROOT', tmp_path)
@@ -146,6 +146,7 @@ def test_the_plan_follows_every_input(installer, monkeypatch, tmp_path):
     assert changed_by('constraints.txt') == [no, yes, yes, yes, yes]
     assert changed_by('torch.txt') == [no, yes, yes, yes, yes]
     assert changed_by('openmmlab.txt') == [no, no, no, yes, yes]
+    assert changed_by('export.txt') == [no, no, no, yes, yes]
     assert changed_by('dev.txt') == [no, no, no, yes, yes]
     assert changed_by('mminline/new.py') == [no, no, no, no, yes]
     assert changed_by('notes.txt') == [no, no, no, no, no]

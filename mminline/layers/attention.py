@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
+from .exporting import is_open, softmax_windows
 from .functional import (
     FEATURE_MAPS,
     NON_NEGATIVE_FEATURE_MAPS,
@@ -114,7 +115,9 @@ class InLineAttention(BaseModule):
 
     def sees_whole_map(self, hw_shape: tuple[int, int]) -> bool:
         """Whether a grid is not cut into windows."""
-        return self.window_size is None or self.window_size >= max(hw_shape)
+        if self.window_size is None or is_open(hw_shape):
+            return self.window_size is None  # one window for the whole map gives the same
+        return self.window_size >= max(hw_shape)
 
     def _mix_windows(self, x_BLC: Tensor, hw_shape: tuple[int, int]) -> Tensor:
         """Mix the tokens of each window by themselves, padding left out."""
@@ -122,7 +125,7 @@ class InLineAttention(BaseModule):
         shift = window_shift(hw_shape, window, self.shifted)
         windows = split_windows(x_BLC, hw_shape, window, shift)
         valid = split_windows(x_BLC.new_ones(1, x_BLC.shape[1], 1), hw_shape, window, shift)
-        valid = valid.expand(len(x_BLC), -1, -1, -1, -1).flatten(0, 2)
+        valid = valid.expand(x_BLC.shape[0], -1, -1, -1, -1).flatten(0, 2)
         mixed = self._mix(windows.flatten(0, 2), (window, window), valid)
         return merge_windows(mixed.view_as(windows), hw_shape, window, shift)
 
@@ -226,7 +229,16 @@ class SoftmaxAttention(BaseModule):
     def forward(self, x_BLC: Tensor, hw_shape: tuple[int, int]) -> Tensor:
         shift = window_shift(hw_shape, self.window_size, self.shifted)
         windows = split_windows(x_BLC, hw_shape, self.window_size, shift)
-        if shift:
+        if torch.compiler.is_exporting():
+            masked_shift = shift if self.shifted else None
+            mixed = softmax_windows(
+                self.qkv(windows),
+                self.num_heads,
+                self.position_bias(),
+                self.side_masks,
+                masked_shift,
+            )
+        elif shift:
             upper = self.mix_windows(windows[:, :-1], shifted=True)
             lowest = self.mix_windows(windows[:, -1:], shifted=True, lowest=True)
             mixed = torch.cat([upper, lowest], dim=1)
@@ -247,7 +259,7 @@ class SoftmaxAttention(BaseModule):
             lowest: Whether these are the last row of a shifted map.
         """
         qkv = call_linear(self.qkv, windows)
-        bias_NLL = self.relative_position_bias_table[self.position_index].permute(2, 0, 1)
+        bias_NLL = self.position_bias()
         if not shifted:
             return self._attend(qkv, bias_NLL)
         inner, right, bottom, corner = bias_NLL + self.side_masks[:, None]
@@ -257,6 +269,10 @@ class SoftmaxAttention(BaseModule):
             self._attend(qkv[:, :, -1:], last_bias),
         ]
         return torch.cat(columns, dim=2)
+
+    def position_bias(self) -> Tensor:
+        """Bias of each pair of cells of a window, for each head."""
+        return self.relative_position_bias_table[self.position_index].permute(2, 0, 1)
 
     def _attend(self, qkv: Tensor, bias_NLL: Tensor) -> Tensor:
         q, k, v = qkv.flatten(0, 2).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)

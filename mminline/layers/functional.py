@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .covariance import values_and_covariance
+from .exporting import is_open, patch_products
 from .statistics import full_precision, token_mean, upcast
 
 FEATURE_MAPS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -167,6 +168,11 @@ def local_residual(
         offset_B1C: A constant to add, which costs nothing as the bias of the convolution.
     """
     kernel_BC33 = kernel_BC33.to(v_BLC.dtype)
+    if is_open(v_BLC.shape[:1]):
+        out_BLC = patch_products(v_BLC, kernel_BC33, hw_shape)
+        return out_BLC if offset_B1C is None else out_BLC + offset_B1C
+    if torch.compiler.is_exporting():
+        return _grouped_convolution(v_BLC, kernel_BC33, hw_shape, offset_B1C)
     if torch.compiler.is_compiling():
         return _shifted_sum(v_BLC, kernel_BC33, hw_shape, offset_B1C)
     if v_BLC.is_cuda or len(v_BLC) > 8:
