@@ -99,10 +99,13 @@ def _mim(verb: str, run: Run, arguments: list, progress: Progress) -> None:
     command = [sys.executable, '-I', '-m', 'mim', verb, 'mminline', run.method.config]
     command += ['--gpus', '0', *arguments]
     run.folder.mkdir(exist_ok=True)
+    # Models this small gain little from a second thread, and where other programs are at work,
+    # threads that wait for each other make a step take ten times as long.
+    settings = {'PYTHONUNBUFFERED': '1', 'OMP_NUM_THREADS': '1'}
     _support.run_logged(
         [str(word) for word in command],
         run.folder / f'{verb}.log',
-        _support.clean_environment() | {'PYTHONUNBUFFERED': '1'},
+        _support.clean_environment() | settings,
         progress.report,
     )
 
