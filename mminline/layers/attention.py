@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-from .exporting import is_open, softmax_windows
+from .exporting import is_exporting, is_open, softmax_windows
 from .functional import (
     FEATURE_MAPS,
     NON_NEGATIVE_FEATURE_MAPS,
@@ -229,7 +229,7 @@ class SoftmaxAttention(BaseModule):
     def forward(self, x_BLC: Tensor, hw_shape: tuple[int, int]) -> Tensor:
         shift = window_shift(hw_shape, self.window_size, self.shifted)
         windows = split_windows(x_BLC, hw_shape, self.window_size, shift)
-        if torch.compiler.is_exporting():
+        if is_exporting():
             masked_shift = shift if self.shifted else None
             mixed = softmax_windows(
                 self.qkv(windows),

@@ -1,4 +1,4 @@
-"""Forms that one exported graph has for grids of any size.
+"""Forms of layers that an exported graph can hold, for grids of one size or of any.
 
 A graph with open sides can hold no branch on them and no group count that depends on the batch.
 What is chosen by size elsewhere is here computed from the size, as a tensor; the values are
@@ -12,9 +12,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
+def is_exporting() -> bool:
+    """Whether ``torch.export`` is at work; torch 2.6 cannot tell."""
+    return getattr(torch.compiler, 'is_exporting', bool)()
+
+
 def is_open(sizes: Sequence[int]) -> bool:
     """Whether ``torch.export`` is to leave any of these sizes open."""
-    return torch.compiler.is_exporting() and any(isinstance(size, torch.SymInt) for size in sizes)
+    return is_exporting() and any(isinstance(size, torch.SymInt) for size in sizes)
 
 
 def open_shift(hw_shape: tuple[int, int], window: int) -> Tensor:

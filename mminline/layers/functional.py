@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .covariance import values_and_covariance
-from .exporting import is_open, patch_products
+from .exporting import is_exporting, is_open, patch_products
 from .statistics import full_precision, token_mean, upcast
 
 FEATURE_MAPS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -171,7 +171,7 @@ def local_residual(
     if is_open(v_BLC.shape[:1]):
         out_BLC = patch_products(v_BLC, kernel_BC33, hw_shape)
         return out_BLC if offset_B1C is None else out_BLC + offset_B1C
-    if torch.compiler.is_exporting():
+    if is_exporting():
         return _grouped_convolution(v_BLC, kernel_BC33, hw_shape, offset_B1C)
     if torch.compiler.is_compiling():
         return _shifted_sum(v_BLC, kernel_BC33, hw_shape, offset_B1C)
