@@ -255,12 +255,12 @@ def test_the_time_left_follows_the_pace(tools, monkeypatch, capsys):
     monkeypatch.setattr(time, 'monotonic', lambda: now[0])
     progress = tools.Progress(dict(train=100.0, test=20.0))
 
-    with progress.part('train', 'training'):
+    with progress.part('train', 'training') as report:
         now[0] = 100.0  # twice as slow as foretold
-        progress.report('... Iter(train) [300/600]  lr: 1e-3  loss: 1.2345  loss_cls: 0.5')
+        report('... Iter(train) [300/600]  lr: 1e-3  loss: 1.2345  loss_cls: 0.5')
         left = progress.time_left()
         now[0] = 101.0
-        progress.report('... Iter(train) [310/600]  lr: 1e-3  loss: 1.1  loss_cls: 0.5')
+        report('... Iter(train) [310/600]  lr: 1e-3  loss: 1.1  loss_cls: 0.5')
         now[0] = 200.0
 
     assert left == pytest.approx(2 * (50 + 20))
@@ -269,6 +269,42 @@ def test_the_time_left_follows_the_pace(tools, monkeypatch, capsys):
     assert '310/600' not in printed  # not a terminal: a line now and then
     assert '[1/2] training: 3:20' in printed
     assert progress.seconds == dict(train=200.0)
+
+
+def test_parts_at_the_same_time_are_shown_together(tools, monkeypatch, capsys):
+    now = [0.0]
+    monkeypatch.setattr(time, 'monotonic', lambda: now[0])
+    progress = tools.Progress(dict(first=100.0, second=100.0))
+
+    with progress.part('first', 'one') as first, progress.part('second', 'two') as second:
+        now[0] = 30.0
+        first('Iter(train) [10/100]  loss: 2.0')
+        now[0] = 60.0
+        second('Iter(train) [50/100]  loss: 1.0')
+
+    expected = '[1/2] one: 10/100, loss 2.00; [2/2] two: 50/100, loss 1.00, 2:20 to the end'
+    assert expected in capsys.readouterr().out
+
+
+def test_a_run_that_fails_ends_the_others(tools, tmp_path, monkeypatch):
+    started = []
+
+    def fail_or_wait(run, seed, progress):
+        if run == 'fails':
+            raise tools._support.UserError('no disk')
+        with progress.part('waits', 'waiting') as report:
+            started.append(run)
+            for _ in range(200):
+                time.sleep(0.05)
+                report('a line')
+            started.append('came to the end')
+
+    monkeypatch.setattr(tools, 'train_and_test', fail_or_wait)
+    monkeypatch.setattr(os, 'cpu_count', lambda: 2)
+    with pytest.raises(tools._support.UserError, match='no disk'):
+        tools.do_all(['waits', 'fails'], 0, tools.Progress(dict(waits=1.0)))
+
+    assert started == ['waits']
 
 
 def test_an_interruption_ends_all_that_was_started(tools, tmp_path):

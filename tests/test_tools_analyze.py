@@ -14,33 +14,13 @@ import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 
+import runs
 from mminline.datasets import write_shapes
+from runs import TOOLS
 from tiny import SIZES, randomize
-from zoo import CONFIGS, ROOT
+from zoo import CONFIGS
 
-TOOLS = ROOT / 'tools'
-SEGMENTOR = f"""
-_base_ = '{CONFIGS}/segmentation/semantic-fpn_inline-pvt-t_40k_ade20k-512x512.py'
-model = dict(
-    data_preprocessor=dict(size=(64, 64)),
-    backbone=dict(_delete_=True, type='mminline.InLinePVT', arch={SIZES}),
-    neck=dict(in_channels={list(SIZES['embed_dims'])}, out_channels=8),
-    decode_head=dict(in_channels=[8, 8, 8, 8], channels=8, num_classes=7),
-)
-steps = ('LoadImageFromFile', 'LoadAnnotations', 'PackSegInputs')
-data = dict(
-    type='BaseSegDataset',
-    data_root='shapes',
-    data_prefix=dict(img_path='images/val', seg_map_path='semantic/val'),
-    metainfo=dict(classes=list('abcdefg'), palette=[[0, 0, 0]] * 7),
-    img_suffix='.png',
-    pipeline=[dict(type=step) for step in steps],
-)
-val_dataloader, test_dataloader = (
-    dict(num_workers=0, persistent_workers=False, dataset=dict(data, _delete_=True))
-    for _ in range(2)
-)
-"""
+SEGMENTOR = runs.SEGMENTOR.replace('/train', '/val')
 # Softmax attention with reduced keys, and in windows; and a detector.
 PVT = """
 _base_ = 'small.py'

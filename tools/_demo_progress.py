@@ -4,7 +4,8 @@ import contextlib
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import _support
 
@@ -19,7 +20,7 @@ def clock(seconds: float) -> str:
 
 
 class Progress:
-    """Times the parts of the demo and foretells the end.
+    """Times the parts of the demo, of which some run at the same time, and foretells the end.
 
     Args:
         parts: Each part with the seconds that it takes, about. Only their proportions matter
@@ -31,39 +32,56 @@ class Progress:
         self.seconds: dict[str, float] = {}
         self._begin = time.monotonic()
         self._said = 0.0
-        self._title = ''
-        self._begun = 0.0
-        self._share = 0.0
+        self._shares: dict[str, float] = {}
+        self._states: dict[str, str] = {}
+        self._interrupted = False
 
     @contextlib.contextmanager
-    def part(self, name: str, title: str) -> Iterator[None]:
-        """Announce a part, time it, and say how long it took."""
+    def part(self, name: str, title: str) -> Iterator[Callable[[str], None]]:
+        """Announce a part, time it, and say how long it took.
+
+        Yields:
+            A function that takes notice of each line that a program prints.
+        """
         begin = time.monotonic()
-        self._title = f'[{len(self.seconds) + 1}/{len(self.expected)}] {title}'
-        self._begun, self._share = self.expected[name], 0.0
-        self._say(self._title)
-        yield
+        number = list(self.expected).index(name) + 1
+        title = f'[{number}/{len(self.expected)}] {title}'
+        self._shares[name], self._states[name] = 0.0, title
+        self._say(title)
+        yield partial(self._report, name, title)
+        del self._shares[name], self._states[name]
         self.seconds[name] = time.monotonic() - begin
         _support.show_status('')
-        print(f'{self._title}: {clock(self.seconds[name])}', flush=True)
+        print(f'{title}: {clock(self.seconds[name])}', flush=True)
 
-    def report(self, line: str) -> None:
-        """Take notice of a line that a program printed."""
+    def interrupt(self) -> None:
+        """End the programs of all parts, each at the next line that it prints."""
+        self._interrupted = True
+
+    def elapsed(self) -> float:
+        """Seconds since the beginning."""
+        return time.monotonic() - self._begin
+
+    def time_left(self) -> float:
+        """Seconds to the end of the last part, at the pace so far."""
+        shares = {**dict.fromkeys(self.seconds, 1.0), **self._shares}
+        done = sum(self.expected[part] * share for part, share in shares.items())
+        pace = self.elapsed() / done if done else 1.0
+        return pace * (sum(self.expected.values()) - done)
+
+    def _report(self, name: str, title: str, line: str) -> None:
+        if self._interrupted:
+            raise KeyboardInterrupt
         step = STEP.search(line)
         if not step:
             return
         kind, done, count, loss = step.groups()
         if kind == 'val':  # a pause in training
             return
-        self._share = int(done) / int(count)
+        self._shares[name] = int(done) / int(count)
         loss = f', loss {float(loss):.2f}' if loss else ''
-        self._say(f'{self._title}: {done}/{count}{loss}, {clock(self.time_left())} to the end')
-
-    def time_left(self) -> float:
-        """Seconds to the end of the last part, at the pace so far."""
-        done = sum(self.expected[part] for part in self.seconds) + self._share * self._begun
-        pace = (time.monotonic() - self._begin) / done if done else 1.0
-        return pace * (sum(self.expected.values()) - done)
+        self._states[name] = f'{title}: {done}/{count}{loss}'
+        self._say(f'{"; ".join(self._states.values())}, {clock(self.time_left())} to the end')
 
     def _say(self, text: str) -> None:
         """Rewrite the status line of a terminal; elsewhere print a line now and then."""

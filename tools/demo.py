@@ -11,15 +11,19 @@ the methods are trained and tested by mim, from the installed wheel. The work-di
     results.json           scores as fractions, and the seconds of each part
     mask_rcnn/ ...         checkpoints, logs and predictions of each method
 
-Each run starts from the beginning. Results of an earlier run are kept: their folder is renamed to
+As many methods are trained at a time as there are cores, each on one of them. Each demo starts
+from the beginning. Results of an earlier run are kept: their folder is renamed to
 work_dirs/demo.1, demo.2 and so on. What an interrupted run has left is replaced.
 """
 
 import argparse
 import itertools
 import json
+import os
 import shutil
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 import _support
@@ -83,18 +87,17 @@ def draw_data() -> None:
         ) from None
 
 
-def train(run: Run, seed: int, progress: Progress) -> None:
-    arguments = ['--work-dir', run.folder, '--cfg-options', f'randomness.seed={seed}']
-    _mim('train', run, arguments, progress)
+def train_and_test(run: Run, seed: int, progress: Progress) -> None:
+    with progress.part(f'{run.method.key}_train', f'training {run.method.title}') as report:
+        settings = ['--cfg-options', f'randomness.seed={seed}']
+        _mim('train', run, ['--work-dir', run.folder, *settings], report)
+    with progress.part(f'{run.method.key}_test', f'testing {run.method.title}') as report:
+        keep = f'test_evaluator.{run.method.prediction_option}={run.predictions}'
+        arguments = ['--checkpoint', run.checkpoint, '--work-dir', run.folder / 'test']
+        _mim('test', run, [*arguments, '--cfg-options', keep], report)
 
 
-def test(run: Run, progress: Progress) -> None:
-    keep = f'test_evaluator.{run.method.prediction_option}={run.predictions}'
-    arguments = ['--checkpoint', run.checkpoint, '--work-dir', run.folder / 'test']
-    _mim('test', run, [*arguments, '--cfg-options', keep], progress)
-
-
-def _mim(verb: str, run: Run, arguments: list, progress: Progress) -> None:
+def _mim(verb: str, run: Run, arguments: list, report: Callable[[str], None]) -> None:
     # Isolated (-I), so that mim finds the installed package and not a folder of that name.
     command = [sys.executable, '-I', '-m', 'mim', verb, 'mminline', run.method.config]
     command += ['--gpus', '0', *arguments]
@@ -106,8 +109,21 @@ def _mim(verb: str, run: Run, arguments: list, progress: Progress) -> None:
         [str(word) for word in command],
         run.folder / f'{verb}.log',
         _support.clean_environment() | settings,
-        progress.report,
+        report,
     )
+
+
+def do_all(runs: list[Run], seed: int, progress: Progress) -> None:
+    """Do as many runs at a time as there are cores, each of them on one."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        under_way = [pool.submit(train_and_test, run, seed, progress) for run in runs]
+        try:
+            for run in as_completed(under_way):
+                run.result()
+        except BaseException:
+            progress.interrupt()
+            pool.shutdown(cancel_futures=True)
+            raise
 
 
 def show_results(runs: list[Run], folder: Path) -> None:
@@ -153,14 +169,10 @@ def demonstrate(runs: list[Run], folder: Path, seed: int) -> None:
     progress = Progress(expected_seconds(runs))
     with progress.part('data', f'drawing scenes to {DATA}'):
         draw_data()
-    for run in runs:
-        with progress.part(f'{run.method.key}_train', f'training {run.method.title}'):
-            train(run, seed, progress)
-        with progress.part(f'{run.method.key}_test', f'testing {run.method.title}'):
-            test(run, progress)
+    do_all(runs, seed, progress)
     with progress.part('pictures', 'drawing pictures'):
         show_results(runs, folder)
-    total = sum(progress.seconds.values())
+    total = progress.elapsed()
     seconds = {
         name: round(value, 1) for name, value in (progress.seconds | {'total': total}).items()
     }
