@@ -37,7 +37,7 @@ def tools():
         import demo
 
         yield demo
-    for name in [name for name in sys.modules if name.startswith(('demo', '_demo', '_support'))]:
+    for name in [name for name in sys.modules if name.startswith(('demo', '_demo'))]:
         del sys.modules[name]
 
 

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_the_plan_follows_its_inputs_and_not_the_sources(installer, monkeypatch, tmp_path):
-    names = ('torch', 'openmmlab', 'dev', 'constraints', 'timm')
+    names = ('torch', 'openmmlab', 'export', 'dev', 'constraints', 'timm')
     for name in (*(f'{name}.txt' for name in names), 'torchvision_on_cpu.py'):
         (tmp_path / name).write_text('')
     (tmp_path / 'mminline').mkdir()
