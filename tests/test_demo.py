@@ -132,7 +132,9 @@ def test_results_are_the_scores_of_the_tests_as_fractions(tools, finished):
         'data', 'mask_rcnn_train', 'mask_rcnn_test', 'semantic_fpn_train', 'semantic_fpn_test',
         'pictures', 'total',
     ]  # fmt: skip
-    assert seconds.pop('total') == pytest.approx(sum(seconds.values()), abs=0.5)
+    total = seconds.pop('total')
+    # The methods run side by side.
+    assert max(seconds.values()) - 0.5 < total < sum(seconds.values()) + 0.5
 
 
 def test_the_seed_reaches_the_training(tools, finished):

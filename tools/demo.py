@@ -173,9 +173,8 @@ def demonstrate(runs: list[Run], folder: Path, seed: int) -> None:
     with progress.part('pictures', 'drawing pictures'):
         show_results(runs, folder)
     total = progress.elapsed()
-    seconds = {
-        name: round(value, 1) for name, value in (progress.seconds | {'total': total}).items()
-    }
+    seconds = {name: round(progress.seconds[name], 1) for name in progress.expected}
+    seconds['total'] = round(total, 1)
     (folder / 'results.json').write_text(
         json.dumps(collect_results(runs, seed, seconds), indent=2) + '\n'
     )
