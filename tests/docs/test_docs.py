@@ -1,0 +1,183 @@
+"""The documents say what the code does: shapes, names, paths, links, examples."""
+
+import ast
+import re
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+import torch
+
+from mminline.layers import Block, InLineAttention, SoftmaxAttention, attention, functional
+from mminline.models import InLinePVT, InLineSwin
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ('benchmarks', 'configs', 'docs', 'mminline', 'requirements', 'tests', 'tools')
+PAGES = sorted(
+    page
+    for folder in ('.', 'docs', 'configs', 'benchmarks')
+    for page in (ROOT / folder).glob('*.md')
+)
+ARCHITECTURE = (ROOT / 'docs' / 'architecture.md').read_text()
+BATCH = 2
+
+
+def named(page):
+    return str(page.relative_to(ROOT))
+
+
+def fenced(text, language):
+    return re.findall(rf'^```{language}\n(.*?)^```', text, re.S | re.M)
+
+
+def table_rows(text):
+    """Cells of the first table of a text, without its head."""
+    lines = re.search(r'(?:^\|.*\n)+', text, re.M).group().splitlines()[2:]
+    return [[cell.strip() for cell in line.strip('|').split('|')] for line in lines]
+
+
+def shape_of(cell, **sizes):
+    """A shape such as (B, N, m·C) in numbers."""
+    factors = [part.split('·') for part in cell.strip('()').split(', ')]
+    numbers = [[sizes.get(name) or int(name) for name in names] for names in factors]
+    return tuple(torch.tensor(numbers_).prod().item() for numbers_ in numbers)
+
+
+def record(module, shapes, key, of_input=False):
+    """Keep the shape of what goes into a module, or of what comes out."""
+
+    def keep(_, inputs, output):
+        shapes[key] = tuple((inputs[0] if of_input else output).shape)
+
+    module.register_forward_hook(keep)
+
+
+def stage_shapes(backbone, sides):
+    """What the tables list of each stage, from the backbone itself, without computing."""
+    stages = []
+    with torch.device('meta'):
+        model = backbone(arch='tiny')
+        for stage in model.stages:
+            shapes, block = {}, stage.blocks[0]
+            record(getattr(stage.embed, 'proj', stage.embed.norm), shapes, 'embedding', True)
+            record(block, shapes, 'tokens', of_input=True)
+            softmax = isinstance(block.attn, SoftmaxAttention)
+            record(block.attn.qkv if softmax else block.attn, shapes, 'attention', True)
+            record(block.mlp.fc1, shapes, 'hidden')
+            stages.append(shapes)
+        for shapes, output in zip(stages, model(torch.empty(BATCH, 3, *sides)), strict=True):
+            shapes['output'] = tuple(output.shape)
+    return stages
+
+
+@pytest.mark.parametrize('sides', [(224, 224), (800, 1333)], ids=str)
+@pytest.mark.parametrize(
+    ('backbone', 'title', 'columns'),
+    [
+        (InLinePVT, 'InLine-PVT-T', ['embedding', 'tokens', 'hidden', 'output']),
+        (InLineSwin, 'InLine-Swin-T', ['embedding', 'tokens', 'attention', 'hidden', 'output']),
+    ],
+)
+def test_the_shapes_of_the_flow_are_those_of_the_backbone(backbone, title, columns, sides):
+    rows = table_rows(ARCHITECTURE.split(f'**{title}**')[1])
+    rows = [row for row in rows if row[0] == '{} x {}'.format(*sides)]
+    assert [row[1] for row in rows] == ['1', '2', '3', '4']
+    for row, shapes in zip(rows, stage_shapes(backbone, sides), strict=True):
+        said = {
+            column: shape_of(cell, B=BATCH) for column, cell in zip(columns, row[2:], strict=True)
+        }
+        assert said == {column: shapes[column] for column in columns}
+
+
+def spy(monkeypatch, owner, name, shapes):
+    """Keep the shapes of what a function returns."""
+    function = getattr(owner, name)
+
+    def spied(*args):
+        result = function(*args)
+        parts = result if isinstance(result, tuple) else (result,)
+        shapes[name] = [tuple(part.shape) for part in parts]
+        return result
+
+    monkeypatch.setattr(owner, name, spied)
+
+
+def test_the_shapes_inside_a_block_are_those_of_its_functions(monkeypatch):
+    sizes = dict(B=BATCH, N=5 * 7, C=12, h=3, d=4, m=2)
+    block = Block(InLineAttention(12, 3), embed_dims=12, mlp_ratio=2)
+    shapes, layers = {}, {}
+    for name in ('values_and_covariance', 'fold_attention', 'local_residual'):
+        spy(monkeypatch, functional, name, shapes)
+    for name in ('token_mean', 'inline_attention'):
+        spy(monkeypatch, attention, name, shapes)
+    spy(monkeypatch, block.attn, 'make_kernel', shapes)
+    record(block.attn.proj, layers, 'attn.proj')
+    record(block.mlp.fc1, layers, 'mlp.fc1')
+    for folded in (False, True):
+        block.attn.folded = folded
+        block(torch.randn(BATCH, 5 * 7, 12), (5, 7))
+
+    shapes |= {name: [shape] for name, shape in layers.items()}
+    rows = table_rows(ARCHITECTURE.split('**Inside an InLine block**')[1])
+    said = {
+        re.search('`(.+?)`', row[0]).group(1): [
+            shape_of(shape, **sizes) for shape in re.findall(r'\(.*?\)', row[1])
+        ]
+        for row in rows
+    }
+    assert said == shapes
+
+
+def test_imports_go_one_way():
+    line = re.search('^    (statistics.* <- .*)$', ARCHITECTURE, re.M).group(1)
+    levels = [level.split(', ') for level in line.split(' <- ')]
+    rank = {name: number for number, level in enumerate(levels) for name in level}
+    rooms = [ROOT / 'mminline' / room for room in ('layers', 'models')]
+    files = {path.stem: path for room in rooms for path in room.rglob('*.py') if path.stem in rank}
+    assert files.keys() == rank.keys()
+    for name, path in files.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                imported = (node.module or '').split('.')[-1]
+                assert rank.get(imported, -1) < rank[name], f'{name} imports {imported}'
+
+
+def headings(page):
+    """Anchors of a page, as GitHub makes them."""
+    titles = re.findall('^#+ (.+)$', page.read_text(), re.M)
+    return {re.sub(r'[^\w\- ]', '', title).lower().replace(' ', '-') for title in titles}
+
+
+@pytest.mark.parametrize('page', PAGES, ids=named)
+def test_links_lead_to_files_headings_and_definitions(page):
+    prose = re.sub('^```.*?^```', '', page.read_text(), flags=re.S | re.M)
+    for text, target in re.findall(r'\[([^\]]*)\]\(([^)\s]+)\)', prose):
+        if re.match('[a-z]+:', target):
+            continue
+        name, _, anchor = target.partition('#')
+        path = page.parent / name if name else page
+        assert path.exists(), target
+        if anchor:
+            assert anchor in headings(path), target
+        if path.suffix == '.py' and re.fullmatch(r'`\w+`', text):
+            definition = rf'^ *(def|class) {text.strip("`")}\b'
+            assert re.search(definition, path.read_text(), re.M), f'{text} is not in {target}'
+
+
+@pytest.mark.parametrize('page', PAGES, ids=named)
+def test_paths_that_a_page_names_exist(page):
+    text = page.read_text()
+    commands = [block for language in ('sh', 'bash') for block in fenced(text, language)]
+    prose = re.sub('^```.*?^```', '', text, flags=re.S | re.M)
+    for code in (*commands, *re.findall('`([^`\n]+)`', prose)):
+        for path in re.findall(rf'(?<![\w./-])(?:{"|".join(FOLDERS)})/[\w./*-]*', code):
+            assert any(ROOT.glob(path.rstrip('/.'))), path
+
+
+@pytest.mark.parametrize('name', ['architecture.md', 'layers.md'])
+def test_examples_run(name):
+    examples = fenced((ROOT / 'docs' / name).read_text(), 'python')
+    assert examples
+    with patch.dict(functional.FEATURE_MAPS):
+        for example in examples:
+            exec(compile(example, name, 'exec'), {'__name__': name})

@@ -1,0 +1,200 @@
+"""The builder of mmcv: its cache, its locks, and an answer to each thing that can go wrong."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+TOOLS = Path(__file__).parents[2] / 'tools'
+WHEEL = 'mmcv-2.1.0-py3-none-any.whl'
+
+
+@pytest.fixture
+def builder(monkeypatch, tmp_path):
+    """The builder with an empty cache."""
+    monkeypatch.syspath_prepend(TOOLS)
+    monkeypatch.setenv('MMINLINE_CACHE', str(tmp_path / 'cache'))
+    import build_mmcv
+
+    return build_mmcv
+
+
+def write_wheel(folder: Path, with_ops: bool = True) -> Path:
+    with zipfile.ZipFile(folder / WHEEL, 'w') as archive:
+        archive.writestr('mmcv/__init__.py', '')
+        if with_ops:
+            archive.writestr('mmcv/_ext.cpython-311-x86_64-linux-gnu.so', 'ops')
+    return folder / WHEEL
+
+
+def test_the_name_of_a_cached_wheel_tells_all_builds_apart(builder):
+    keys = {
+        builder.wheel_key('2.1.0', '2.13.0+cpu', with_cuda=False),
+        builder.wheel_key('2.1.0', '2.13.0+cu130', with_cuda=False),
+        builder.wheel_key('2.1.0', '2.13.0+cu130', with_cuda=True),
+        builder.wheel_key('2.0.1', '2.13.0+cpu', with_cuda=False),
+    }
+
+    assert len(keys) == 4
+    python = f'cp{sys.version_info.major}{sys.version_info.minor}'
+    assert all(python in key and os.uname().machine in key for key in keys)
+
+
+def test_the_cache_is_where_the_user_wants_it(builder, monkeypatch):
+    monkeypatch.setenv('MMINLINE_CACHE', '/mine')
+    assert builder.cache_folder() == Path('/mine')
+    monkeypatch.delenv('MMINLINE_CACHE')
+    monkeypatch.setenv('XDG_CACHE_HOME', '/caches')
+    assert builder.cache_folder() == Path('/caches/mminline')
+    monkeypatch.delenv('XDG_CACHE_HOME')
+    assert builder.cache_folder() == Path.home() / '.cache' / 'mminline'
+
+
+def test_two_builds_at_once_compile_once(builder, monkeypatch):
+    compiled = []
+
+    def compile_wheel(version, work, environment):
+        compiled.append(version)
+        time.sleep(0.3)
+        return write_wheel(work)
+
+    monkeypatch.setattr(builder, 'compile_wheel', compile_wheel)
+    with ThreadPoolExecutor() as pool:
+        builds = [pool.submit(builder.build, '2.1.0', with_cuda=False, jobs=1) for _ in range(2)]
+    first, second = (build.result() for build in builds)
+
+    assert compiled == ['2.1.0']
+    assert first == second and first.exists()
+
+
+def test_a_killed_build_leaves_no_wheel_and_the_next_one_cleans_up(builder, monkeypatch, tmp_path):
+    code = (
+        f'import sys; sys.path.insert(0, {str(TOOLS)!r})\n'
+        'import build_mmcv, os, signal\n'
+        'def compile_wheel(version, work, environment):\n'
+        f'    (work / {WHEEL!r}).write_bytes(b"half")\n'
+        '    os.kill(os.getpid(), signal.SIGKILL)\n'
+        'build_mmcv.compile_wheel = compile_wheel\n'
+        'build_mmcv.build("2.1.0", False, 1)'
+    )
+    killed = subprocess.run([sys.executable, '-c', code])
+    cache = tmp_path / 'cache'
+
+    assert killed.returncode == -signal.SIGKILL
+    assert not list(cache.glob('*/*.whl')) and list(cache.glob('*/build-*'))
+    monkeypatch.setattr(builder, 'compile_wheel', lambda _, work, __: write_wheel(work))
+    assert builder.build('2.1.0', with_cuda=False, jobs=1).exists()
+    assert not list(cache.glob('*/build-*'))
+
+
+def test_a_wheel_without_ops_is_not_kept(builder, monkeypatch, tmp_path):
+    monkeypatch.setattr(builder, 'compile_wheel', lambda _, work, __: write_wheel(work, False))
+
+    with pytest.raises(builder.UserError, match='without compiled ops'):
+        builder.build('2.1.0', with_cuda=False, jobs=1)
+    assert not list((tmp_path / 'cache').glob('*/*.whl'))
+
+
+def test_a_missing_compiler_is_named_with_its_cure(builder, monkeypatch):
+    monkeypatch.setenv('CXX', 'no-such-compiler -O3')
+
+    with pytest.raises(builder.UserError, match=r'looked for no-such-compiler.*apt install g\+\+'):
+        builder.build('2.1.0', with_cuda=False, jobs=1)
+
+
+def test_missing_python_headers_are_named_with_their_cure(builder, monkeypatch, tmp_path):
+    monkeypatch.setattr(builder.sysconfig, 'get_path', lambda name: str(tmp_path))
+
+    with pytest.raises(builder.UserError, match='headers are missing.*python3-dev'):
+        builder.check_compiler()
+
+
+def test_a_missing_torch_is_named_with_its_cure(builder, monkeypatch):
+    monkeypatch.setitem(sys.modules, 'torch', None)
+
+    with pytest.raises(builder.UserError, match='torch is not installed.*install the torch'):
+        builder.build('2.1.0', with_cuda=False, jobs=1)
+
+
+def test_setuptools_without_pkg_resources_is_named_with_its_cure(builder, monkeypatch):
+    monkeypatch.setattr(builder.importlib.util, 'find_spec', lambda name: None)
+
+    with pytest.raises(builder.UserError, match='no pkg_resources.*setuptools>=77,<82'):
+        builder.build('2.1.0', with_cuda=False, jobs=1)
+
+
+def test_too_little_disk_is_said_before_compiling(builder, monkeypatch):
+    monkeypatch.setattr(builder._support, 'free_gigabytes', lambda folder: 0.5)
+
+    with pytest.raises(builder.UserError, match='0.5 GB free and 2.0 GB are needed'):
+        builder.build('2.1.0', with_cuda=False, jobs=1)
+
+
+def test_cuda_ops_need_a_cuda_torch(builder, monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.version, 'cuda', None)
+    with pytest.raises(builder.UserError, match='needs a CUDA build of torch'):
+        builder.build('2.1.0', with_cuda=True, jobs=1)
+
+
+def test_an_unreachable_index_is_named_with_its_cure(builder, monkeypatch):
+    # Port 9 of the own machine refuses; no other place for packages is left to pip.
+    for name, value in {
+        'INDEX_URL': 'http://127.0.0.1:9/simple',
+        'EXTRA_INDEX_URL': '',
+        'FIND_LINKS': '',
+        'CONFIG_FILE': os.devnull,
+        'RETRIES': '0',
+    }.items():
+        monkeypatch.setenv(f'PIP_{name}', value)
+    monkeypatch.setattr(builder, 'precompile_header', lambda work, environment: None)
+
+    with pytest.raises(builder.UserError, match='package index cannot be reached'):
+        builder.build('2.1.0', with_cuda=False, jobs=1)
+
+
+@pytest.mark.parametrize('with_cuda, gcc', [(True, True), (False, False)])
+def test_without_gcc_or_with_cuda_it_goes_on_without_header(
+    builder, monkeypatch, tmp_path, capsys, with_cuda, gcc
+):
+    monkeypatch.setattr(builder, 'is_gcc', lambda environment: gcc)
+    environment = builder.build_environment(with_cuda, jobs=1)
+
+    assert builder.precompile_header(tmp_path, environment) is None
+    assert 'No precompiled header' in capsys.readouterr().out
+
+
+def test_a_header_that_does_not_compile_is_said_and_left_out(builder, tmp_path, capsys):
+    environment = builder.build_environment(with_cuda=False, jobs=1)
+    environment['CFLAGS'] = '-no-such-flag'
+
+    assert builder.precompile_header(tmp_path, environment) is None
+    assert 'no-such-flag' in capsys.readouterr().out
+
+
+def test_the_build_is_optimised_parallel_and_with_ops(builder, monkeypatch):
+    monkeypatch.setenv('CFLAGS', '-march=native')
+    monkeypatch.setenv('PIP_TARGET', '/elsewhere')
+    environment = builder.build_environment(with_cuda=False, jobs=3)
+
+    assert environment['MAX_JOBS'] == '3' and environment['MMCV_WITH_OPS'] == '1'
+    assert environment['FORCE_CUDA'] == '0' and environment['CUDA_VISIBLE_DEVICES'] == ''
+    assert 'PIP_TARGET' not in environment
+    flags = builder.setuptools_flags(environment)
+    assert {'-O2', '-g0', '-fPIC', '-march=native'} <= set(flags)
+
+
+def test_progress_is_told_in_tenths_where_there_is_no_terminal(builder, capsys):
+    report = builder.compile_progress()
+    for line in ['building\n', *(f'  [{done}/77] c++ file.cpp\n' for done in range(1, 78))]:
+        report(line)
+
+    told = capsys.readouterr().out.splitlines()
+    assert len(told) == 10 and told[-1].strip() == '77 of 77 files'

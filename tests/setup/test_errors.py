@@ -1,0 +1,83 @@
+"""``make setup`` on machines that lack something: one sentence each, with the cure."""
+
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+INSTALL = ROOT / 'requirements' / 'install.py'
+
+
+def test_too_little_disk_and_a_missing_compiler_are_said_before_any_download(
+    installer, monkeypatch, tmp_path
+):
+    monkeypatch.setenv('MMINLINE_CACHE', str(tmp_path / 'cache'))
+    environment = installer.Environment(tmp_path / '.venv')
+    monkeypatch.setattr(installer._support, 'free_gigabytes', lambda folder: 1.0)
+    with pytest.raises(installer._support.UserError, match='1.0 GB free and 3.0 GB are needed'):
+        installer.make_venv(environment, options=None)
+
+    monkeypatch.setenv('CXX', 'no-such-compiler')
+    with pytest.raises(installer._support.UserError, match='No C.. compiler was found'):
+        installer.make_venv(environment, options=None)
+    assert not environment.folder.exists()
+
+
+@pytest.mark.parametrize('version', [(3, 6), (3, 10), (3, 13)])
+def test_an_unsupported_python_is_told_which_ones_are(monkeypatch, version):
+    monkeypatch.setattr(sys, 'version_info', (*version, 0, 'final', 0))
+
+    with pytest.raises(SystemExit, match=r'has to be 3.11 \(tried\) or 3.12.*got Python'):
+        runpy.run_path(str(INSTALL), run_name='__main__')
+
+
+def test_the_environment_loses_what_misleads_and_keeps_the_mirrors(installer, monkeypatch):
+    for name in ('PYTHONPATH', 'PYTHONHOME', 'VIRTUAL_ENV', 'PIP_TARGET', 'PIP_PREFIX'):
+        monkeypatch.setenv(name, '/elsewhere')
+    for name in ('PIP_INDEX_URL', 'PIP_FIND_LINKS', 'PIP_CERT', 'HTTPS_PROXY'):
+        monkeypatch.setenv(name, 'kept')
+    monkeypatch.setenv('PIP_USER', '1')
+    environment = installer._support.clean_environment()
+
+    assert '/elsewhere' not in environment.values()
+    assert environment['PIP_USER'] == '0'
+    assert environment['PIP_INDEX_URL'] == environment['PIP_CERT'] == 'kept'
+    assert environment['PIP_FIND_LINKS'] == environment['HTTPS_PROXY'] == 'kept'
+
+
+@pytest.mark.parametrize(
+    'output, cure',
+    [
+        ('OSError: [Errno 28] No space left on device', 'free some space'),
+        ("ModuleNotFoundError: No module named 'pkg_resources'", 'setuptools>=77,<82'),
+        ('ensurepip is not available.', 'python3-venv'),
+        ('NewConnectionError: Failed to establish a new connection', 'check the network'),
+        ('ERROR: Could not find x==1 (from versions: none)', 'check the network'),
+        ('c++: fatal error: Killed signal terminated program cc1plus', 'JOBS=1'),
+        ("ModuleNotFoundError: No module named 'mmcv._ext'", 'tools/build_mmcv.py'),
+        ('something new', 'something new'),
+    ],
+)
+def test_a_failed_command_is_explained(installer, tmp_path, output, cure):
+    command = [sys.executable, '-c', f'print({output!r}); raise SystemExit(1)']
+
+    with pytest.raises(installer._support.UserError, match=cure):
+        installer._support.run_logged(command, tmp_path / 'log', dict(os.environ))
+
+
+def test_versions_written_in_two_places_agree(installer):
+    openmmlab = (ROOT / 'requirements' / 'openmmlab.txt').read_text()
+
+    assert f'mmcv=={installer.build_mmcv.MMCV_VERSION}\n' in openmmlab
+
+
+def test_make_alone_prints_a_line_for_each_target():
+    listed = subprocess.run(['make', '-C', ROOT], capture_output=True, text=True, check=True).stdout
+
+    for target in ('setup', 'develop', 'demo', 'test', 'lint', 'bench', 'clean'):
+        assert f'make {target} ' in listed
+    assert 'PYTHON ' in listed and 'TORCH_INDEX ' in listed

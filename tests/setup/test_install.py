@@ -1,0 +1,167 @@
+"""``make setup``: what is done is not done again, what was interrupted is never taken for done."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+INSTALL = ROOT / 'requirements' / 'install.py'
+
+
+@pytest.fixture
+def set_up(installer, tmp_path):
+    """A function that sets a .venv up with steps that only write their names down."""
+
+    def run(**marks) -> list[str]:
+        done = []
+
+        def step(name):
+            def action(environment, options):
+                done.append(name)
+                environment.folder.mkdir(exist_ok=True)
+                with environment.writing():
+                    if options == f'fail in {name}':
+                        raise RuntimeError(options)
+                if options == f'fail after {name}':
+                    raise RuntimeError(options)
+
+            return action
+
+        fail = marks.pop('fail', None)
+        marks = {'venv': '1', 'torch': '1', 'project': '1', **marks}
+        steps = [(name, step(name), mark) for name, mark in marks.items()]
+        try:
+            installer.set_up(installer.Environment(tmp_path / '.venv'), steps, fail)
+        except RuntimeError:
+            done.append('failed')
+        return done
+
+    return run
+
+
+def test_a_finished_set_up_is_not_done_again(set_up):
+    assert set_up() == ['venv', 'torch', 'project']
+    assert set_up() == []
+
+
+def test_changed_sources_rebuild_the_project_alone(set_up):
+    set_up()
+
+    assert set_up(project='2') == ['project']
+
+
+def test_changed_pins_make_the_environment_anew(set_up, tmp_path):
+    set_up()
+    (tmp_path / '.venv' / 'stale').touch()
+
+    assert set_up(torch='2') == ['venv', 'torch', 'project']
+    assert not (tmp_path / '.venv' / 'stale').exists()
+
+
+def test_a_step_that_broke_while_writing_makes_the_environment_anew(set_up, tmp_path):
+    assert set_up(fail='fail in torch') == ['venv', 'torch', 'failed']
+    (tmp_path / '.venv' / 'half-written').touch()
+
+    assert set_up() == ['venv', 'torch', 'project']
+    assert not (tmp_path / '.venv' / 'half-written').exists()
+
+
+def test_a_step_that_broke_after_writing_is_repeated_even_for_the_old_sources(set_up):
+    set_up()
+
+    assert set_up(project='2', fail='fail after project') == ['project', 'failed']
+    assert set_up(project='1') == ['project']
+
+
+def test_an_environment_of_the_user_is_never_touched(installer, tmp_path):
+    (tmp_path / '.venv' / 'bin').mkdir(parents=True)
+
+    with pytest.raises(installer._support.UserError, match='not made by make setup'):
+        installer.Environment(tmp_path / '.venv')
+
+
+def test_a_killed_set_up_is_finished_by_the_next_run(set_up, tmp_path):
+    code = (
+        'import importlib.util, os, pathlib, signal, sys\n'
+        f'spec = importlib.util.spec_from_file_location("install", {str(INSTALL)!r})\n'
+        'install = importlib.util.module_from_spec(spec); spec.loader.exec_module(install)\n'
+        f'environment = install.Environment(pathlib.Path({str(tmp_path / ".venv")!r}))\n'
+        'environment.folder.mkdir()\n'
+        'with environment.writing(): pass\n'
+        'environment.save(venv="1")\n'
+        'with environment.writing(): os.kill(os.getpid(), signal.SIGKILL)'
+    )
+    assert subprocess.run([sys.executable, '-c', code]).returncode == -signal.SIGKILL
+    assert json.loads((tmp_path / '.venv' / 'setup.json').read_text())['writing']
+
+    assert set_up() == ['venv', 'torch', 'project']
+    assert set_up() == []
+
+
+def test_a_removal_that_was_killed_is_completed(set_up, tmp_path):
+    set_up()
+    (tmp_path / '.venv.old' / 'lib').mkdir(parents=True)
+
+    assert set_up(venv='2') == ['venv', 'torch', 'project']
+    assert not (tmp_path / '.venv.old').exists()
+
+
+def test_a_program_that_outlives_the_set_up_still_holds_its_lock(installer, tmp_path):
+    support = installer._support
+    with support.lock(tmp_path / 'lock', '') as descriptor:
+        orphan = subprocess.Popen(['sleep', '60'], pass_fds=(descriptor,))
+    try:
+        code = (
+            f'import sys; sys.path.insert(0, {str(ROOT / "tools")!r})\n'
+            'import _support, pathlib\n'
+            f'with _support.lock(pathlib.Path({str(tmp_path / "lock")!r}), "waiting"): pass'
+        )
+        waiter = subprocess.Popen([sys.executable, '-c', code], stdout=subprocess.PIPE, text=True)
+        assert waiter.stdout.readline() == 'waiting\n'
+        assert waiter.poll() is None
+    finally:
+        orphan.kill()
+        orphan.wait()
+    assert waiter.wait(timeout=60) == 0
+
+
+def test_the_plan_follows_every_input(installer, monkeypatch, tmp_path):
+    for name in ('torch.txt', 'openmmlab.txt', 'export.txt', 'dev.txt', 'constraints.txt'):
+        (tmp_path / name).write_text('')
+    (tmp_path / 'mminline').mkdir()
+    monkeypatch.setattr(installer, 'ROOT', tmp_path)
+    monkeypatch.setattr(installer, 'PINS', tmp_path)
+
+    def changed_by(path: str) -> list[bool]:
+        before = installer.plan(editable=False)
+        (tmp_path / path).write_text('changed')
+        after = installer.plan(editable=False)
+        return [old[2] != new[2] for old, new in zip(before, after, strict=True)]
+
+    no, yes = False, True
+    assert changed_by('constraints.txt') == [no, yes, yes, yes, yes]
+    assert changed_by('torch.txt') == [no, yes, yes, yes, yes]
+    assert changed_by('openmmlab.txt') == [no, no, no, yes, yes]
+    assert changed_by('export.txt') == [no, no, no, yes, yes]
+    assert changed_by('dev.txt') == [no, no, no, yes, yes]
+    assert changed_by('mminline/new.py') == [no, no, no, no, yes]
+    assert changed_by('notes.txt') == [no, no, no, no, no]
+
+
+def test_developing_and_back_reinstalls_the_project_alone(installer):
+    wheel, editable = installer.plan(editable=False), installer.plan(editable=True)
+
+    assert wheel[:-1] == editable[:-1]
+    assert wheel[-1] != editable[-1]
+
+
+def test_the_copy_for_the_wheel_holds_no_leftovers(installer, tmp_path):
+    installer.copy_project(tmp_path)
+    names = {path.name for path in tmp_path.rglob('*')}
+
+    assert {'mminline', 'configs', 'tools', 'setup.py', 'model-index.yml'} <= names
+    assert not names & {'__pycache__', 'build', 'tests', '.venv', '.mim', 'mminline.egg-info'}

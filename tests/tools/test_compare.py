@@ -1,0 +1,158 @@
+"""``tools/compare_attention.py``: what it trains, what it keeps, and what it refuses."""
+
+import json
+import re
+from pathlib import Path
+
+import mmcv
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.registry import MODELS, init_default_scope
+
+from mminline.datasets import write_shapes
+from mminline.layers import InLineAttention
+
+
+@pytest.fixture
+def compare(shapes, run, tmp_path, monkeypatch, capsys):
+    """Run the tool on a few scenes, in a folder of its own; return what it printed."""
+    monkeypatch.chdir(tmp_path)
+
+    def run_compare(*arguments: object) -> str:
+        run('compare_attention.py', '--root', shapes, '--out', 'out', *arguments)
+        return capsys.readouterr().out
+
+    return run_compare
+
+
+@pytest.fixture
+def build(monkeypatch):
+    """Build the model of a kind."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / 'tools')
+    from _comparison_run import make_config
+
+    def build_kind(kind: str) -> torch.nn.Module:
+        config = make_config(kind, 0, 10, Path('data'), 64, Path('out'))
+        init_default_scope(config.default_scope)
+        return MODELS.build(config.model)
+
+    return build_kind
+
+
+def test_runs_leave_a_table_a_picture_and_models(compare):
+    printed = compare('--kinds', 'inline', 'softmax', '--seeds', 0, 1, '--iterations', 2)
+
+    rows = json.loads(Path('out/comparison.json').read_text())
+    assert [row['kind'] for row in rows] == ['inline', 'softmax']
+    for row in rows:
+        assert row['mIoU'] == pytest.approx(sum(row['scores']) / 2)
+        assert row['deviation'] == pytest.approx(abs(row['scores'][0] - row['scores'][1]) / 2**0.5)
+        assert all(0 <= score <= 1 for score in row['scores'])
+        assert re.search(rf'{row["kind"]} +{row["mIoU"]:.3f} +{row["deviation"]:.3f} ', printed)
+    assert mmcv.imread('out/comparison.png').std() > 0
+    for kind in ('inline', 'softmax'):
+        for seed in (0, 1):
+            folder = Path('out', kind, f'seed_{seed}')
+            config = Config.fromfile(folder / 'config.py')
+            init_default_scope(config.default_scope)
+            checkpoint = torch.load(folder / 'model.pth')
+            assert checkpoint['meta']['iter'] == 2
+            assert list(folder.glob('*/vis_data/scalars.json'))
+            MODELS.build(config.model).load_state_dict(checkpoint['state_dict'])
+
+
+def test_finished_runs_are_kept_and_others_run(compare):
+    arguments = ['--kinds', 'inline', '--iterations', 2, '--seeds']
+    compare(*arguments, 0)
+    model = Path('out/inline/seed_0/model.pth')
+    written = model.stat().st_mtime_ns
+
+    printed = compare(*arguments, 0, 1)
+    assert 'inline, seed 0' not in printed
+    assert 'inline, seed 1' in printed
+    assert model.stat().st_mtime_ns == written
+
+    Path('out/inline/seed_0/result.json').unlink()  # as an interrupted run has none
+    assert 'inline, seed 0' in compare(*arguments, 0, 1)
+    assert model.stat().st_mtime_ns > written
+
+
+def test_the_same_seed_gives_the_same_score(compare):
+    arguments = ['--kinds', 'inline-no-local', '--iterations', 2, '--seeds', 3]
+    compare(*arguments)
+    path = Path('out/inline-no-local/seed_3/result.json')
+    first = json.loads(path.read_text())
+    path.unlink()
+    compare(*arguments)
+
+    assert json.loads(path.read_text())['mIoU'] == first['mIoU']
+
+
+@pytest.mark.parametrize(
+    ('kind', 'options'),
+    [
+        ('inline', (True, True, 'identity')),
+        ('inline-no-local', (True, False, 'identity')),
+        ('linear', (False, True, 'relu')),
+        ('linear-no-local', (False, False, 'relu')),
+    ],
+)
+def test_kinds_differ_in_their_attention(build, kind, options):
+    layers = [layer for layer in build(kind).modules() if isinstance(layer, InLineAttention)]
+
+    assert len(layers) == 8
+    for layer in layers:
+        has_local = layer.local_kernel is not None
+        assert (layer.injective, has_local, layer.feature_map) == options
+
+
+def test_kinds_differ_in_nothing_else(build):
+    sizes = {
+        kind: sum(parameter.numel() for parameter in build(kind).parameters())
+        for kind in ('inline', 'inline-no-local', 'linear', 'linear-no-local', 'softmax')
+    }
+
+    assert sizes['inline'] == sizes['linear']
+    assert sizes['inline-no-local'] == sizes['linear-no-local'] == sizes['softmax']
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'message'),
+    [
+        (['--level', 'cluttered'], 'holds scenes of level plain and size 64, not of cluttered'),
+        (['--size', 128], 'holds scenes of level plain and size 64, not of plain and 128'),
+    ],
+)
+def test_data_of_another_kind_is_refused(compare, arguments, message):
+    with pytest.raises(SystemExit, match=message):
+        compare(*arguments)
+
+
+def test_a_run_with_other_settings_is_not_mixed_in(compare):
+    compare('--kinds', 'inline', '--seeds', 0, '--iterations', 2)
+
+    with pytest.raises(SystemExit, match='other iterations or other data: take another --out'):
+        compare('--kinds', 'inline', '--seeds', 0, '--iterations', 3)
+
+
+@pytest.mark.parametrize(
+    'arguments', [['--kinds', 'quadratic'], ['--iterations', 1], ['--level', 'hard']]
+)
+def test_a_bad_argument_is_refused(compare, arguments):
+    with pytest.raises(SystemExit, match='2'):
+        compare(*arguments)
+
+
+def test_data_that_is_not_there_is_drawn(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        'mminline.datasets.write_shapes',
+        lambda root, **look: write_shapes(root, train=2, val=1, **look),
+    )
+
+    run('compare_attention.py', '--kinds', 'inline', '--seeds', 0, '--iterations', 2)
+
+    record = json.loads(Path('data/shapes-plain-64/dataset.json').read_text())
+    assert (record['level'], record['size']) == ('plain', 64)
+    assert Path('work_dirs/compare_attention/comparison.png').is_file()
