@@ -12,8 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .explicit import ExplicitAttention
-from .watch import watch
+from ..layers.attention import AttentionWeights
+from .hooks import attention_hooks
 
 
 class Mask(NamedTuple):
@@ -30,7 +30,7 @@ class Mask(NamedTuple):
 
 
 def hidden_keys(
-    attention: ExplicitAttention,
+    attention: AttentionWeights,
     mask: Mask,
     groups: slice,
     rows: slice,
@@ -67,10 +67,10 @@ def masked_attention(layers: dict[str, nn.Module], mask: Mask, seed: int = 0) ->
     """
     generator = torch.Generator().manual_seed(seed)
 
-    def visit(name: str, attention: ExplicitAttention) -> Tensor:
+    def visit(name: str, attention: AttentionWeights) -> Tensor:
         return attention.mix(
             lambda groups, rows: hidden_keys(attention, mask, groups, rows, generator)
         )
 
-    with watch(layers, visit):
+    with attention_hooks(layers, visit):
         yield

@@ -15,10 +15,10 @@ from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 
 from helpers import tiny_configs
-from mminline.datasets import write_shapes
-from helpers.tiny_configs import TOOLS
-from helpers.tiny import SIZES, randomize
 from helpers.shipped_configs import CONFIGS
+from helpers.tiny import SIZES, randomize
+from helpers.tiny_configs import TOOLS
+from mminline.datasets import write_shapes
 
 SEGMENTOR = tiny_configs.SEGMENTOR.replace('/train', '/val')
 # Softmax attention with reduced keys, and in windows; and a detector.

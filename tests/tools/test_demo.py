@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from mmengine.runner import Runner
 
-from mminline.datasets import CLASSES, PALETTE, SEMANTIC_CLASSES, SEMANTIC_PALETTE, write_shapes
 from helpers.shipped_configs import CONFIGS, ROOT, load
+from mminline.datasets import CLASSES, PALETTE, SEMANTIC_CLASSES, SEMANTIC_PALETTE, write_shapes
 
 TOOLS = ROOT / 'tools'
 SHAPES = sorted(path.stem for path in CONFIGS.glob('*/*_shapes.py'))

@@ -11,8 +11,8 @@ import torch
 from mmengine.config import Config
 from torch.testing import assert_close
 
-from helpers.tiny_configs import SEGMENTOR, TOOLS
 from helpers.shipped_configs import ROOT
+from helpers.tiny_configs import SEGMENTOR, TOOLS
 
 GUIDE = (ROOT / 'docs' / 'distributed.md').read_text()
 FSDP, DEEPSPEED = re.findall(r'```python\n(.*?)```', GUIDE, re.S)

@@ -12,8 +12,8 @@ import pytest
 import torch
 from mmengine.config import Config
 
-from helpers.tiny_configs import SEGMENTOR, TOOLS
 from helpers.shipped_configs import CONFIGS, ROOT
+from helpers.tiny_configs import SEGMENTOR, TOOLS
 
 
 @pytest.fixture

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from mminline.layers import Block, InLineAttention, SoftmaxAttention, streaming
+from mminline.execution import cache, streamed
+from mminline.layers import Block, InLineAttention, SoftmaxAttention
 from mminline.models import InLinePVT, InLineSwin
 
 PVT_ARCH = dict(embed_dims=(8, 16), depths=(2, 1), num_heads=(2, 2), mlp_ratios=(4, 2))
@@ -14,7 +15,7 @@ SWIN_ARCH = dict(PVT_ARCH, depths=(2, 4), inline_depths=(2, 2))
 @pytest.fixture
 def narrow_bands(monkeypatch):
     # A few rows a band, so that even small maps have many.
-    monkeypatch.setattr(streaming, 'band_bytes', lambda device: 64 * 64 * 8)
+    monkeypatch.setattr(cache, 'band_bytes', lambda device: 64 * 64 * 8)
 
 
 def randomise(model):
@@ -33,9 +34,9 @@ def test_streamed_backbone_equals_the_ordinary_one(backbone, size, narrow_bands)
 
     ordinary = model(images)
     with torch.inference_mode():
-        streamed = model(images)
+        in_bands = model(images)
 
-    for one, other in zip(streamed, ordinary, strict=True):
+    for one, other in zip(in_bands, ordinary, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
 
 
@@ -48,9 +49,35 @@ def test_streamed_block_works_on_any_grid(hw_shape, local_residual, narrow_bands
 
     expected = block(x_BLC, hw_shape)
     with torch.no_grad():
-        streamed = streaming.stream_block(block, x_BLC.clone(), hw_shape)
+        out = streamed.run(block, x_BLC, hw_shape, one_pass=False)
 
-    torch.testing.assert_close(streamed, expected, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    'attention',
+    [InLineAttention(8, 2), SoftmaxAttention(8, 2), SoftmaxAttention(8, 2, shifted=True)],
+)
+@pytest.mark.parametrize('hw_shape', [(5, 7), (40, 7), (40, 23)])
+@torch.no_grad()
+def test_tokens_are_not_overwritten(attention, hw_shape, narrow_bands):
+    # A hook of the block before, or whoever called, may still hold them.
+    block = randomise(Block(attention, 8, 4))
+    x_BLC = torch.randn(2, hw_shape[0] * hw_shape[1], 8, dtype=torch.float64)
+    before = x_BLC.clone()
+    streamed.run(block, x_BLC, hw_shape, one_pass=False)
+    assert torch.equal(x_BLC, before)
+
+
+@torch.no_grad()
+def test_an_output_that_a_hook_keeps_stays_what_it_was():
+    model = InLinePVT(PVT_ARCH, out_indices=(0, 1)).eval()
+    kept = []
+    model.stages[0].blocks[0].register_forward_hook(lambda *args: kept.append(args[-1]))
+    copies = []
+    model.stages[0].blocks[0].register_forward_hook(lambda *args: copies.append(args[-1].clone()))
+    model(torch.randn(1, 3, 64, 64))
+    assert torch.equal(kept[0], copies[0])
 
 
 @pytest.mark.parametrize('shifted', [True, False])
@@ -62,9 +89,9 @@ def test_streamed_softmax_block_equals_the_ordinary_one(hw_shape, shifted, narro
 
     expected = block(x_BLC, hw_shape)
     with torch.no_grad():
-        streamed = streaming.stream_block(block, x_BLC.clone(), hw_shape)
+        out = streamed.run(block, x_BLC, hw_shape, one_pass=False)
 
-    torch.testing.assert_close(streamed, expected, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-10)
 
 
 def test_streaming_keeps_its_digits_under_a_large_common_offset(narrow_bands):
@@ -76,22 +103,22 @@ def test_streaming_keeps_its_digits_under_a_large_common_offset(narrow_bands):
     with torch.no_grad():
         expected = block(x_BLC, (64, 64))
         plain = block.float()(x_BLC.float(), (64, 64))
-        streamed = streaming.stream_block(block, x_BLC.float(), (64, 64))
+        out = streamed.run(block, x_BLC.float(), (64, 64), one_pass=False)
 
-    error = (streamed - expected).abs().max() / expected.std()
+    error = (out - expected).abs().max() / expected.std()
     assert error <= 2 * (plain - expected).abs().max() / expected.std()
 
 
 @pytest.fixture
 def counted_streams(monkeypatch):
     calls = []
-    stream = streaming.stream_block
+    stream = streamed.run
 
     def counting(*args):
         calls.append(args)
         return stream(*args)
 
-    monkeypatch.setattr('mminline.models.backbones.pyramid.stream_block', counting)
+    monkeypatch.setattr(streamed, 'run', counting)
     return calls
 
 
@@ -147,18 +174,18 @@ def test_streaming_follows_autocast():
         model = InLinePVT(PVT_ARCH, out_indices=(0, 1), streaming=option).eval()
         with torch.autocast('cpu', dtype=torch.bfloat16):
             outputs.append(model(images))
-    for streamed, ordinary in zip(*outputs, strict=True):
-        torch.testing.assert_close(streamed.float(), ordinary.float(), rtol=0.05, atol=0.05)
+    for in_bands, ordinary in zip(*outputs, strict=True):
+        torch.testing.assert_close(in_bands.float(), ordinary.float(), rtol=0.05, atol=0.05)
 
 
 def test_band_size_can_be_set_from_outside(monkeypatch):
-    band_bytes = streaming.band_bytes.__wrapped__
-    monkeypatch.setenv(streaming.BAND_BYTES_VARIABLE, '12345')
+    band_bytes = cache.band_bytes.__wrapped__
+    monkeypatch.setenv(cache.VARIABLE, '12345')
     assert band_bytes() == band_bytes('cuda') == 12345
-    monkeypatch.setenv(streaming.BAND_BYTES_VARIABLE, '8M')
+    monkeypatch.setenv(cache.VARIABLE, '8M')
     with pytest.raises(ValueError, match="MMINLINE_BAND_BYTES has to be .*got '8M'"):
         band_bytes()
-    monkeypatch.delenv(streaming.BAND_BYTES_VARIABLE)
+    monkeypatch.delenv(cache.VARIABLE)
     assert 0 < band_bytes() < band_bytes('cuda')
 
 

@@ -1,4 +1,4 @@
-"""Find the attention layers of a model, and look at them while it runs."""
+"""Find the attention layers of a model, and read them while it runs."""
 
 import contextlib
 import inspect
@@ -6,11 +6,14 @@ from collections.abc import Callable, Iterator
 
 from torch import Tensor, nn
 
-from .adapters import ADAPTERS, Adapter
-from .explicit import ExplicitAttention
+from ..layers.attention import KINDS, AttentionWeights
+from .adapters import ADAPTERS
 
 
-def adapter_of(layer: nn.Module) -> Adapter | None:
+def find_adapter(layer: nn.Module) -> Callable[..., AttentionWeights] | None:
+    """Return the function that reads a layer, or None for a layer of an unknown kind."""
+    if hasattr(layer, 'attention_weights'):
+        return type(layer).attention_weights
     for ancestor in type(layer).__mro__:
         if ancestor.__name__ in ADAPTERS:
             return ADAPTERS[ancestor.__name__]
@@ -18,30 +21,31 @@ def adapter_of(layer: nn.Module) -> Adapter | None:
 
 
 def find_layers(model: nn.Module) -> dict[str, nn.Module]:
-    """Attention layers that can be looked into, by stage and block, both from 1: '3.1'.
+    """Find attention layers that can be read, by stage and block, both from 1: '3.1'.
 
     Blocks are counted as far as they have such a layer.
     """
     layers = {}
     for name, module in model.named_modules():
-        if adapter_of(module):
+        if find_adapter(module):
             # The first number in a name is the stage; blocks may start at any, so count them.
             stage = next((int(part) + 1 for part in name.split('.') if part.isdecimal()), 1)
             block = 1 + sum(key.startswith(f'{stage}.') for key in layers)
             layers[f'{stage}.{block}'] = module
     if not layers:
+        kinds = [*(kind.__name__ for kind in KINDS), *ADAPTERS]
         raise ValueError(
-            f'a model has to have attention layers of the kinds {list(ADAPTERS)}, got a '
+            f'a model has to have attention layers of the kinds {kinds}, got a '
             f'{type(model).__name__} without any'
         )
     return layers
 
 
 @contextlib.contextmanager
-def watch(
-    layers: dict[str, nn.Module], visit: Callable[[str, ExplicitAttention], Tensor | None]
+def attention_hooks(
+    layers: dict[str, nn.Module], visit: Callable[[str, AttentionWeights], Tensor | None]
 ) -> Iterator[None]:
-    """Have a function called whenever one of the layers has run.
+    """Call a function whenever one of the layers has run.
 
     Args:
         layers: Layers as ``find_layers`` gives them.
@@ -49,18 +53,18 @@ def watch(
             values of the layer, unless it is None.
     """
 
-    def make_hook(name: str, adapter: Adapter) -> Callable:
+    def make_hook(name: str, read: Callable[..., AttentionWeights]) -> Callable:
         def hook(layer: nn.Module, args: tuple, kwargs: dict, output: Tensor) -> Tensor | None:
             bound = inspect.signature(layer.forward).bind(*args, **kwargs)
-            inputs = bound.arguments.values()
-            mixed = visit(name, adapter.read(layer, *inputs))
-            return None if mixed is None else adapter.finish(layer, mixed, *inputs)
+            attention = read(layer, *bound.arguments.values())
+            mixed = visit(name, attention)
+            return None if mixed is None else attention.finish(mixed)
 
         return hook
 
     with contextlib.ExitStack() as stack:
         for name, layer in layers.items():
-            hook = make_hook(name, adapter_of(layer))
+            hook = make_hook(name, find_adapter(layer))
             handle = layer.register_forward_hook(hook, with_kwargs=True)
             stack.callback(handle.remove)
         yield

@@ -1,4 +1,4 @@
-"""The weights of an attention layer on one input, of whatever queries are asked for.
+"""Weights of an attention layer on one input, for the queries that are asked for.
 
 A layer over a large map has more weights than fit into memory, so nothing here ever holds them
 all: analyses ask for chunks.
@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..layers import reference
-from ..layers.functional import local_residual
+from ..functional import local_residual
 
 # Weights that are held at a time: 64 MB in float32.
 CHUNK_WEIGHTS = 1 << 24
@@ -19,43 +18,47 @@ EVERYTHING = slice(None)
 
 
 @dataclass
-class ExplicitAttention:
-    """Queries, keys and values of a layer, and all that turns them into weights.
+class AttentionWeights:
+    """Queries, keys and values of a layer on an input, and the rule that makes them weights.
 
     Tokens come in groups that see each other: B is images x windows, or images where a layer
     sees the whole map. Rows are queries of a group; padding of windows is among them.
 
     Args:
-        kind: 'inline', 'linear' or 'softmax'.
+        kind: Name of the rule, such as 'inline', 'linear' or 'softmax'.
+        rule: From queries and keys to weights, ``rule(q_BNLD, k_BNMD, visible_BNLM=...)``, and
+            with ``bias_NLM=...`` where there is a bias. Weights are those among the visible
+            keys, as if there were no others, and 0 for the rest.
         q_BNLD: Queries, before the feature map.
         k_BNMD: Keys, after it.
         v_BNMD: Values.
         hw_shape: Height and width of the map.
         grid: Height and width of the queries of a group.
         cell_BL: Index of the cell of the map that each query stands on, -1 for padding.
-        scale: Factor on the query-key product; plain linear attention has none.
         feature_map: Map of queries.
         reduction: Side of the square of queries for which there is one key, as in PVT.
-        bias_NLM: Added to the scores of softmax attention.
+        bias_NLM: Added to the scores, if the layer has a position bias.
         q_region_BL: A query sees the keys of its region only, where this and the next are given.
         k_region_BM: Regions of the keys.
         kernel_BC33: Kernels of the local residual, if the layer has one.
+        finish: From mixed values, as ``mix`` gives them, to the output of the layer.
     """
 
     kind: str
+    rule: Callable[..., Tensor]
     q_BNLD: Tensor
     k_BNMD: Tensor
     v_BNMD: Tensor
     hw_shape: tuple[int, int]
     grid: tuple[int, int]
     cell_BL: Tensor
-    scale: float = 1.0
     feature_map: Callable[[Tensor], Tensor] = lambda x: x
     reduction: int = 1
     bias_NLM: Tensor | None = None
     q_region_BL: Tensor | None = None
     k_region_BM: Tensor | None = None
     kernel_BC33: Tensor | None = None
+    finish: Callable[[Tensor], Tensor] = lambda mixed_BLC: mixed_BLC
 
     @property
     def key_grid(self) -> tuple[int, int]:
@@ -80,15 +83,11 @@ class ExplicitAttention:
         if visible_BLM is None and self.k_region_BM is not None:
             visible_BLM = self.visible(groups, rows)
         visible_BNLM = None if visible_BLM is None else visible_BLM.unsqueeze(1)
-        if self.kind == 'inline':
-            return reference.inline_weights(q_BNLD, k_BNMD, self.scale, visible_BNLM)
-        if self.kind == 'linear':
-            return reference.linear_weights(q_BNLD, k_BNMD, visible_BNLM)
-        bias_NLM = None if self.bias_NLM is None else self.bias_NLM[:, rows]
-        return reference.softmax_weights(q_BNLD, k_BNMD, self.scale, bias_NLM, visible_BNLM)
+        bias = {} if self.bias_NLM is None else dict(bias_NLM=self.bias_NLM[:, rows])
+        return self.rule(q_BNLD, k_BNMD, visible_BNLM=visible_BNLM, **bias)
 
     def visible(self, groups: slice = EVERYTHING, rows: slice | Tensor = EVERYTHING) -> Tensor:
-        """Which keys some queries see, ``(B, L, M)``."""
+        """Tell which keys some queries see, ``(B, L, M)``."""
         if self.k_region_BM is None:
             num_groups, num_rows = self.cell_BL[groups][:, rows].shape
             shape = (num_groups, num_rows, self.k_BNMD.shape[2])
@@ -99,7 +98,7 @@ class ExplicitAttention:
     def neighbours(
         self, groups: slice = EVERYTHING, rows: slice | Tensor = EVERYTHING, side: int = 3
     ) -> tuple[Tensor, Tensor]:
-        """The square of keys around some queries, row by row.
+        """Find the square of keys around some queries, row by row.
 
         Returns:
             Indices of the keys, ``(L, side ** 2)``, and whether there is one that the query sees,
@@ -144,7 +143,7 @@ class ExplicitAttention:
                 yield groups, some if rows is None else rows[some]
 
     def mix(self, hide: Callable[[slice, slice], Tensor] | None = None) -> Tensor:
-        """What the layer hands to its output projection, ``(B, L, C)``.
+        """Mix the values as the layer does before its output projection, ``(B, L, C)``.
 
         Args:
             hide: From groups and rows to the keys that those queries have to do without,
@@ -162,3 +161,13 @@ class ExplicitAttention:
             return out_BLC
         v_BLC = self.v_BNMD.transpose(1, 2).flatten(-2)
         return out_BLC + local_residual(v_BLC, self.kernel_BC33, self.grid)
+
+
+def split_heads(x_BLC: Tensor, num_heads: int) -> Tensor:
+    """Give each head its consecutive channels, ``(B, N, L, D)``."""
+    return x_BLC.unflatten(-1, (num_heads, -1)).transpose(1, 2)
+
+
+def cells_of_whole_map(x_BLC: Tensor) -> Tensor:
+    """Index the cells of groups that are whole maps."""
+    return torch.arange(x_BLC.shape[1], device=x_BLC.device).expand(len(x_BLC), -1)
