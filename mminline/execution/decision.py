@@ -109,8 +109,6 @@ def _describe_change(block: nn.Module) -> str | None:
     """Say what about a block is not as it was built; compilers ask once and do not trace this."""
     if type(block) not in _PARTS:
         return f'{type(block).__name__} is no layer that has a faster form'
-    if nn.Module.__call__ is not _CALL:
-        return 'torch.nn.Module.__call__ is replaced'
     for kind, methods in _METHODS.items():
         for name, method in methods.items():
             if vars(kind).get(name) is not method:
@@ -150,6 +148,8 @@ def _find_observer() -> str | None:
         return f'{type(mode).__name__.lstrip("_")} watches operations'
     if torch._C._are_functorch_transforms_active():
         return 'a torch.func transform is active'
+    if nn.Module.__call__ is not _CALL:
+        return 'torch.nn.Module.__call__ is replaced'
     if any(getattr(torch_module, f'_global{name}', None) for name in HOOKS):
         return 'all modules have a hook'
     return None

@@ -224,7 +224,7 @@ class OddTensor(torch.Tensor):
 def test_unusual_tensors_run_plainly():
     block = make_block()
     assert 'OddTensor' in choose(block, tokens().as_subclass(OddTensor)).reason
-    assert 'dtype' in str(choose(block.double()).reason) or 'float64' in choose(block).reason
+    assert 'is in torch.float64, the tokens are in torch.float32' in choose(block.double()).reason
     block.float().attn.qkv.weight = nn.Parameter(
         block.attn.qkv.weight.as_subclass(OddTensor), requires_grad=False
     )
@@ -238,7 +238,7 @@ def test_unusual_tensors_run_plainly():
 
 @torch.no_grad()
 def test_observers_see_every_operation_and_every_module():
-    block, x = make_block(), tokens()
+    block, x = make_block().requires_grad_(False), tokens()
     with FlopCounterMode(display=False):
         assert str(choose(block)) == 'plain: FlopCounterMode watches operations'
     seen = []
@@ -326,11 +326,6 @@ def test_counting_leaves_other_models_and_the_model_itself_as_they_are(monkeypat
 
 
 def test_layers_do_not_know_how_they_are_run():
-    code = (
-        'import sys; sys.modules["mminline.execution"] = None; '
-        'import importlib.util, pathlib\n'
-        'import mminline.layers'
-    )
     # ``mminline`` itself imports its rooms, so an empty package stands in for it.
     code = (
         'import sys, types, importlib.util\n'
