@@ -75,7 +75,7 @@ def _run_inline(
     valid_1L1 = x_BLC.new_ones(1, x_BLC.shape[1], 1)
     shift = _shift(hw_shape, side, layer.shifted)
     windows, valid = (_split(tokens, hw_shape, side, shift) for tokens in (x_BLC, valid_1L1))
-    valid_BL1 = valid.expand(len(x_BLC), -1, -1, -1, -1).flatten(0, 2)
+    valid_BL1 = valid.expand(x_BLC.shape[0], -1, -1, -1, -1).flatten(0, 2)
     mixed = _mix_inline(layer, windows.flatten(0, 2), (side, side), exporting, valid_BL1)
     return layer.project(_merge(mixed.view_as(windows), hw_shape, side, shift))
 
