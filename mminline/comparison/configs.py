@@ -1,18 +1,9 @@
-"""One run of a comparison: Semantic FPN on Shapes with some kind of attention."""
+"""Configs of a comparison: one base config with some kind of attention, a budget and folders."""
 
 from pathlib import Path
 
 from mmengine.config import Config
-from mmengine.hooks import Hook
-from mmengine.runner import Runner
-from mmengine.utils import ProgressBar
 
-CONFIG = (
-    Path(__file__).resolve().parents[1]
-    / 'configs'
-    / 'segmentation'
-    / 'semantic-fpn_inline-pvt-nano_shapes.py'
-)
 PLAIN = dict(feature_map='relu', injective=False)
 # Options of InLinePVT, or how many keys a side mmdet's PVT joins to one in each stage.
 KINDS = {
@@ -25,33 +16,27 @@ KINDS = {
 }
 
 
-class Progress(Hook):
-    """A bar in place of the log, which goes to the run's folder."""
-
-    def before_train(self, runner: Runner) -> None:
-        self.bar = ProgressBar(runner.max_iters)
-
-    def after_train_iter(self, runner: Runner, *_, **__) -> None:
-        self.bar.update()
-
-    def after_train(self, runner: Runner) -> None:
-        print()
-
-
 def make_config(
-    kind: str, seed: int, iterations: int, root: Path, size: int, folder: Path
+    base: str | Path,
+    kind: str,
+    seed: int,
+    iterations: int,
+    root: str | Path,
+    size: int,
+    work_dir: str | Path,
 ) -> Config:
-    """The shipped config with another attention, another budget and other folders.
+    """Read a config with another attention, another budget and other folders.
 
     Args:
+        base: Config file of a segmentor with the InLine-PVT backbone, trained on Shapes.
         kind: One of ``KINDS``.
         seed: Of weights and the order of scenes.
         iterations: Budget.
         root: Folder of the data.
         size: Side of its scenes.
-        folder: Where the run leaves its files.
+        work_dir: Folder of the run.
     """
-    config = Config.fromfile(CONFIG)
+    config = Config.fromfile(base)
     _use_attention(config, kind)
     _use_data(config, root, size)
     _use_budget(config, iterations)
@@ -59,7 +44,7 @@ def make_config(
     config.visualizer.name = f'{kind}-seed_{seed}'
     config.update(
         randomness=dict(seed=seed),
-        work_dir=str(folder),
+        work_dir=str(work_dir),
         experiment_name=f'{kind}-seed_{seed}',
         log_level='ERROR',
     )
@@ -84,8 +69,8 @@ def _use_attention(config: Config, kind: str) -> None:
         backbone.update(KINDS[kind])
 
 
-def _use_data(config: Config, root: Path, size: int) -> None:
-    """Scenes of another folder, as large as they are; a position embedding for each cell."""
+def _use_data(config: Config, root: str | Path, size: int) -> None:
+    """Take scenes of another folder, as large as they are; a position embedding for each cell."""
     config.model.data_preprocessor.size = (size, size)
     backbone = config.model.backbone
     backbone['pretrain_size' if 'pretrain_size' in backbone else 'pretrain_img_size'] = size
@@ -99,7 +84,7 @@ def _use_data(config: Config, root: Path, size: int) -> None:
 
 
 def _use_budget(config: Config, iterations: int) -> None:
-    """Fewer or more iterations; one checkpoint and one evaluation, at the end."""
+    """Train for fewer or more iterations; one checkpoint and one evaluation, at the end."""
     # The shape of the schedule stays: warm-up, then a cosine down to the end.
     warm_up, cosine = config.param_scheduler
     warm_up.end = cosine.begin = max(1, warm_up.end * iterations // cosine.end)
@@ -107,20 +92,4 @@ def _use_budget(config: Config, iterations: int) -> None:
     config.train_cfg.update(max_iters=iterations, val_interval=iterations)
     config.default_hooks.checkpoint.update(
         interval=iterations, filename_tmpl='model.pth', save_optimizer=False
-    )
-
-
-def train(config: Config) -> dict:
-    """Train and evaluate; return the score, the size and the seconds in iterations."""
-    folder = Path(config.work_dir)
-    folder.mkdir(parents=True, exist_ok=True)
-    config.dump(folder / 'config.py')
-    runner = Runner.from_cfg(config)
-    runner.register_hook(Progress())
-    runner.train()
-    scalars = runner.message_hub.log_scalars
-    return dict(
-        mIoU=float(scalars['val/mIoU'].current()) / 100,
-        parameters=sum(parameter.numel() for parameter in runner.model.parameters()),
-        seconds=float(scalars['train/time'].data[0].sum()),
     )
