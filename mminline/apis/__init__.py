@@ -1,0 +1,15 @@
+"""Models of configs in Python: build and fill them, prepare images, predict."""
+
+from .config import get_test_dataset, read_config
+from .model import init_model
+from .pipeline import build_test_pipeline
+from .weights import check_complete, load_weights
+
+__all__ = [
+    'build_test_pipeline',
+    'check_complete',
+    'get_test_dataset',
+    'init_model',
+    'load_weights',
+    'read_config',
+]
