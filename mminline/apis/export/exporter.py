@@ -12,7 +12,7 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from . import tracing
-from .checking import LARGEST_DIFFERENCE, OPEN_SHAPES, BatchShape, differences
+from .checking import LARGEST_DIFFERENCE, OPEN_SHAPES, BatchShape, differences, time_in_turn
 from .files import FORMATS, ExportError, Run, missing_packages, open_graph, write_graph
 from .image_model import ImageModel, choose_part
 
@@ -32,6 +32,10 @@ class ExportedFile(NamedTuple):
     module: ImageModel
     run: Run
     differences: dict[BatchShape, float]
+
+    def time(self, shape: tuple[int, int], rounds: int) -> tuple[float, float]:
+        """Return median seconds of the file and of PyTorch for one image, taking turns."""
+        return time_in_turn(self.module, self.run, shape, rounds)
 
 
 def export_model(

@@ -1,7 +1,12 @@
 """A model from pixel values to features or classes: the module that becomes a graph."""
 
+from pathlib import Path
+
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from ...checkpoints import load_pretrained, read_checkpoint, unwrap
+from ..weights import load_weights
 
 PARTS = {
     'backbone': ('backbone',),
@@ -31,6 +36,22 @@ def choose_part(model: nn.Module, what: str | None = None) -> str:
     if what == 'features' and not model.with_neck:
         raise ValueError('what=features needs a neck, and this model has none: use backbone')
     return what
+
+
+def load_part(model: nn.Module, checkpoint: str | Path, what: str) -> None:
+    """Fill a part of a model completely; for 'backbone' from a published backbone too.
+
+    Args:
+        model: Detector or segmentor.
+        checkpoint: File or address of the weights.
+        what: A key of ``PARTS``.
+    """
+    if what == 'backbone':
+        names = unwrap(read_checkpoint(checkpoint)).keys()
+        if not any(f'backbone.{name}' in names for name in model.backbone.state_dict()):
+            load_pretrained(model.backbone, checkpoint)
+            return
+    load_weights(model, checkpoint, PARTS[what])
 
 
 class ImageModel(nn.Module):
