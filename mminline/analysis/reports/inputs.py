@@ -67,7 +67,7 @@ def read_images(model: nn.Module, paths: Sequence[Path]) -> Iterator[InputImage]
     """Bring images through the test pipeline of a model's config, with a progress bar."""
     prepare = build_test_pipeline(model.cfg)
     for path in track_iter_progress(list(paths)):
-        image_HWC = mmcv.imread(str(path), channel_order='rgb')
+        image_HWC = mmcv.imread(str(path))
         if image_HWC is None:
             raise ValueError(f'{path} cannot be read as an image')
         packed = prepare(path)
@@ -75,7 +75,8 @@ def read_images(model: nn.Module, paths: Sequence[Path]) -> Iterator[InputImage]
         inputs_1CHW = model.data_preprocessor(batch, False)['inputs']
         scale = packed['data_samples'].metainfo.get('scale_factor', (1.0, 1.0))
         height, width = inputs_1CHW.shape[-2:]
-        yield InputImage(path, inputs_1CHW, image_HWC, (width / scale[0], height / scale[1]))
+        extent = (width / scale[0], height / scale[1])
+        yield InputImage(path, inputs_1CHW, mmcv.bgr2rgb(image_HWC), extent)
     print()
 
 
