@@ -4,9 +4,12 @@ from .config import get_test_dataset, read_config
 from .export import export_model
 from .model import init_model
 from .pipeline import build_test_pipeline
-from .weights import check_complete, load_weights
+from .predictor import Predictor
+from .weights import IncompleteCheckpointError, check_complete, load_weights
 
 __all__ = [
+    'IncompleteCheckpointError',
+    'Predictor',
     'build_test_pipeline',
     'check_complete',
     'export_model',

@@ -10,6 +10,10 @@ from ..checkpoints import read_checkpoint, unwrap
 SHOWN = 5
 
 
+class IncompleteCheckpointError(ValueError):
+    """A checkpoint leaves tensors of a model unfilled, as one of a bare backbone does."""
+
+
 def load_weights(
     model: nn.Module, checkpoint: str | Path, parts: Collection[str] | None = None
 ) -> dict:
@@ -38,7 +42,7 @@ def check_complete(
     source: str,
     parts: Collection[str] | None = None,
 ) -> None:
-    """Raise a ValueError if weights leave tensors unfilled, as those of a bare backbone do.
+    """Raise an error that names the tensors which weights leave unfilled, if there are any.
 
     Args:
         model: The model.
@@ -54,7 +58,7 @@ def check_complete(
     ]
     if unfilled:
         whole = f'{", ".join(parts)} of the model' if parts else 'the whole model of the config'
-        raise ValueError(
+        raise IncompleteCheckpointError(
             f'{source} has to hold {whole}, and {len(unfilled)} of {len(wanted)} tensors are not '
             f'there, or have another shape: {", ".join(unfilled[:SHOWN])}'
             f'{", ..." if len(unfilled) > SHOWN else "."} Is it of another config?'

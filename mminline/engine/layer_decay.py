@@ -9,7 +9,7 @@ from mmengine.registry import (
 )
 from torch import nn
 
-from .registry import OPTIM_WRAPPER_CONSTRUCTORS
+from ..registry import OPTIM_WRAPPER_CONSTRUCTORS
 
 NO_DECAY_NAMES = ('pos_embed', 'relative_position_bias_table')
 
