@@ -29,6 +29,7 @@ from mminline.analysis import reports
 from mminline.analysis.confusion import MAX_PAIRS, QUERY_DIFFERENCE, WEIGHT_DIFFERENCE
 from mminline.analysis.locality import MAX_QUERIES
 from mminline.apis import read_config
+from mminline.engine.data import check_checkpoint
 
 
 def model_source(text: str) -> reports.ModelSource:
@@ -165,17 +166,14 @@ def read_models(options: dict) -> list[reports.ModelSource]:
     """Take what names the models out of the options, and read their configs."""
     config = options.pop('config')
     name = options.pop('name') or Path(config).stem
-    models = [
-        reports.ModelSource(name, config, options.pop('checkpoint')),
-        *options.pop('also'),
-    ]
+    first = reports.ModelSource(name, config, options.pop('checkpoint'))
+    models = [first, *options.pop('also')]
     names = [model.name for model in models]
     if len(set(names)) < len(names):
         raise ValueError(f'models have to have different names, got {", ".join(names)}: see --name')
     for model in models:
-        checkpoint = model.checkpoint
-        if checkpoint and '://' not in checkpoint and not Path(checkpoint).is_file():
-            raise ValueError(f'there is no checkpoint {checkpoint}')
+        if model.checkpoint:
+            check_checkpoint(model.checkpoint)
     changes = options.pop('cfg_options')
     return [model._replace(config=read_config(model.config, changes)) for model in models]
 

@@ -12,6 +12,7 @@ from mmengine.utils import track_iter_progress
 from torch import nn
 from torch.utils.data import DataLoader
 
+from ...engine.data import check_data
 from .. import Mask, find_layers, masked_attention
 from ..plots import plot_masking
 from .inputs import ModelSource
@@ -91,6 +92,7 @@ def build_validation(config: Config) -> tuple[DataLoader, Evaluator]:
         raise ValueError(
             f'{config.filename or "the config"} has to have val_dataloader and val_evaluator'
         )
+    check_data(config, 'val')
     loader = Runner.build_dataloader(config.val_dataloader)
     metrics = config.val_evaluator
     if 'metrics' in metrics:  # an evaluator of its own kind
