@@ -7,8 +7,8 @@ import textwrap
 import mmengine
 import pytest
 
-from mminline.models import InLinePVT, InLineSwin
 from mminline.engine import InLineLayerDecayConstructor
+from mminline.models import InLinePVT, InLineSwin
 from mminline.registry import MODELS, OPTIM_WRAPPER_CONSTRUCTORS
 
 

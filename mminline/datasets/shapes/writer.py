@@ -49,16 +49,16 @@ def write_shapes(
     settings = dict(train=train, val=val, size=size, seed=seed, level=level)
     record = dict(dataset='shapes', version=VERSION, **settings)
     root = Path(root)
-    if not _has_to_be_drawn(root, record, force):
+    if not _needs_drawing(root, record, force):
         return False
-    _clear(root, record)
+    _start_over(root, record)
     for split in SPLITS:
         _write_split(root, split, settings)
     os.replace(root / 'dataset.json.part', root / 'dataset.json')
     return True
 
 
-def _has_to_be_drawn(root: Path, record: dict, force: bool) -> bool:
+def _needs_drawing(root: Path, record: dict, force: bool) -> bool:
     """Whether scenes are wanted; an error if that would spoil what lies in the folder."""
     if root.exists() and not root.is_dir():
         raise ValueError(f'root has to be a folder, got root={str(root)!r}')
@@ -83,7 +83,7 @@ def _has_to_be_drawn(root: Path, record: dict, force: bool) -> bool:
 
 
 def _read_record(path: Path) -> dict | None:
-    """What a ``dataset.json`` says, or None if there is none of ours."""
+    """Read a ``dataset.json``; return None if there is none of ours."""
     try:
         record = json.loads(path.read_text())
     except (FileNotFoundError, ValueError):
@@ -91,7 +91,7 @@ def _read_record(path: Path) -> dict | None:
     return record if isinstance(record, dict) and record.get('dataset') == 'shapes' else None
 
 
-def _clear(root: Path, record: dict) -> None:
+def _start_over(root: Path, record: dict) -> None:
     """Make room, and mark the folder as ours and unfinished before the first file."""
     root.mkdir(parents=True, exist_ok=True)
     (root / 'dataset.json.part').write_text(json.dumps(record, indent=2) + '\n')
@@ -108,10 +108,10 @@ def _write_split(root: Path, split: str, settings: dict) -> None:
     from mmengine.utils import track_iter_progress
 
     images, annotations = [], []
-    look = {key: settings[key] for key in ('seed', 'size', 'level')}
+    scene_settings = {key: settings[key] for key in ('seed', 'size', 'level')}
     print(f'Drawing {settings[split]} {split} scenes to {root}')
     for index in track_iter_progress(range(settings[split])):
-        scene = draw_scene(index, split, **look)
+        scene = draw_scene(index, split, **scene_settings)
         name = f'{index:06d}.png'
         mmcv.imwrite(mmcv.rgb2bgr(scene.image_HWC), str(root / 'images' / split / name))
         mmcv.imwrite(scene.semantic_HW, str(root / 'semantic' / split / name))
