@@ -3,14 +3,14 @@
 import pytest
 import timm
 import torch
+from golden import NAMES, golden_image, golden_outputs, official_state_dict
 from timm.models import group_parameters
 from timm.optim import create_optimizer_v2
+from tiny import BACKBONES, SIZES, SWIN_SIZES, build, gradients, image, randomize
 from torch import nn
 
 import mminline.timm_models  # noqa: F401
-from golden import NAMES, golden_image, golden_outputs, official_state_dict
 from mminline.models import InLinePVT
-from tiny import BACKBONES, SIZES, SWIN_SIZES, build, gradients, image, randomize
 
 PARAMETERS = {
     'inline_pvt_tiny': 12_032_232,

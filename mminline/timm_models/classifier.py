@@ -8,8 +8,8 @@ from timm.models._features import feature_take_indices
 from torch import Tensor, nn
 
 from ..checkpoints import read_checkpoint
+from ..engine.layer_decay import NO_DECAY_NAMES
 from ..models.backbones.pyramid import PyramidBackbone, check_image, reset_linear, to_map
-from ..optim import NO_DECAY_NAMES
 from .weights import checkpoint_filter_fn
 
 
