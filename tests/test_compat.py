@@ -84,7 +84,7 @@ def test_a_file_that_names_an_unknown_global_is_refused(tmp_path):
         (OneCycleParamScheduler, 'min'),
         (np.ndarray, 'tofile'),
     ],
-    ids=str,
+    ids=lambda arguments: arguments[1],
 )
 def test_a_file_that_abuses_getattr_is_refused(tmp_path, arguments):
     torch.save(Call(getattr, *arguments), tmp_path / 'crafted.pth')
