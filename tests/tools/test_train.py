@@ -168,9 +168,8 @@ model['backbone'] = dict(
 """
     )
 
-    with pytest.raises(
-        SystemExit, match=f'{address} cannot be fetched: .*init_cfg.checkpoint=FILE'
-    ):
+    advice = r'put it as \w+-swin\.pth into .*init_cfg=None'
+    with pytest.raises(SystemExit, match=f'no checkpoint from {address}: .*{advice}'):
         run('train.py', config)
 
 
