@@ -1,131 +1,159 @@
-"""Who meets whom: the cases of each command, our own contender first."""
+"""Benchmark cases, and the table of benchmarks. The first candidate of a case is ours."""
 
 from functools import partial
 
-import contenders
-from attentions import FourProducts
-from contest import Case, Contender
-from programs import (
+import builders
+from baselines import BaselineAttention, GlobalSoftmaxAttention, MatrixProducts, use_baseline
+from benchmark import Benchmark, Candidate, Case
+from plots import plot_growth
+from runners import (
     CompiledInference,
     Detection,
     DetectorBackbone,
     Inference,
+    LayerInference,
     TrainStep,
-    random_image,
-    random_tokens,
 )
+from tables import BACKBONE, growth_table, share_table
 
 from mminline.models import InLinePVT, InLineSwin
-from mminline.models.backbones.archs import PVT_ARCHS
 
-SOFTMAX_PVT = Contender('softmax PVT (mmdet)', Inference, contenders.softmax_pvt)
-BACKBONE = ', backbone alone'
-PLAIN_LINEAR = dict(feature_map='relu', injective=False, local_residual=False)
+BASELINE = 'baseline implementation'
+SOFTMAX = 'softmax PVT (mmdet)'
+LINEAR = dict(feature_map='relu', injective=False, local_residual=False)
+softmax_pvt = partial(builders.mmdet_backbone, 'PyramidVisionTransformer', num_layers=[2, 2, 2, 2])
+softmax_swin = partial(builders.mmdet_backbone, 'SwinTransformer')
 
 
 def layer_cases(shape: tuple[int, int], batch: int) -> list[Case]:
     """One attention layer of each stage of InLine-PVT-T."""
-    sizes = PVT_ARCHS['tiny']
+    backbone = InLinePVT()
     cases = []
-    for index, (dims, heads) in enumerate(
-        zip(sizes['embed_dims'], sizes['num_heads'], strict=True)
-    ):
-        stride = 4 * 2**index
-        layer = partial(contenders.inline_layer, dims, heads)
-        softmax = partial(contenders.softmax_layer, dims, heads)
-        rows = (
-            Contender('ours', Inference, layer, 'inline'),
-            Contender('ours, not folded', Inference, partial(layer, folded=False), 'inline'),
-            Contender(
-                'usual form', Inference, partial(contenders.usual_layer, dims, heads), 'inline'
-            ),
-            Contender('its four products', Inference, partial(FourProducts, dims)),
-            Contender('plain linear attention', Inference, partial(layer, **PLAIN_LINEAR)),
-            Contender('softmax, fused', Inference, partial(softmax, fused=True), 'softmax'),
-            Contender('softmax', Inference, partial(softmax, fused=False), 'softmax'),
+    for stage, dims in enumerate(backbone.out_channels):
+        ours = partial(builders.inline_layer, stage)
+        baseline, products, softmax = (
+            partial(builders.layer_baseline, kind, stage)
+            for kind in (BaselineAttention, MatrixProducts, GlobalSoftmaxAttention)
         )
-        name = f'Layer of stage {index + 1}, {dims} channels'
-        cases.append(Case(name, shape, partial(random_tokens, batch, dims, stride), rows))
+        candidates = (
+            Candidate('ours', LayerInference, ours, 'inline'),
+            Candidate('ours, called by itself', Inference, ours, 'inline'),
+            Candidate(BASELINE, Inference, baseline, 'inline'),
+            Candidate('matrix products only', Inference, products),
+            Candidate('plain linear attention', LayerInference, partial(ours, **LINEAR)),
+            Candidate('softmax, fused', Inference, partial(softmax, fused=True), 'softmax'),
+            Candidate('softmax', Inference, partial(softmax, fused=False), 'softmax'),
+        )
+        name = f'Layer of stage {stage + 1}, {dims} channels'
+        make_input = partial(builders.random_tokens, batch, dims, backbone.strides[stage])
+        cases.append(Case(name, shape, make_input, candidates))
     return cases
 
 
-def backbone_cases(
-    shape: tuple[int, int], batch: int, device: str, compile: bool = False
-) -> list[Case]:
+def backbone_cases(shape: tuple[int, int], batch: int, compile: bool) -> list[Case]:
     """Inference of InLine-PVT-T and InLine-Swin-T."""
-    linear_pvt = partial(contenders.inline_backbone, InLinePVT, **PLAIN_LINEAR)
-    pvts = [Contender('plain linear attention', Inference, linear_pvt), SOFTMAX_PVT]
-    swins = [Contender('softmax Swin (mmdet)', Inference, contenders.softmax_swin)]
-    if contenders.timm_works():
-        build = partial(contenders.timm_swin, tuple(shape))
-        swins.append(Contender('softmax Swin (timm)', Inference, build))
-    make_input = partial(random_image, batch)
-    return [
-        Case(title, shape, make_input, (*_inline_rows(family, device, compile), *others))
-        for title, family, others in (
-            ('PVT-T', InLinePVT, pvts),
-            ('Swin-T', InLineSwin, swins),
-        )
+    linear_pvt = partial(builders.inline_backbone, InLinePVT, **LINEAR)
+    pvts = [
+        *_inline_candidates(InLinePVT, compile),
+        Candidate('plain linear attention', Inference, linear_pvt),
+        Candidate(SOFTMAX, Inference, softmax_pvt),
     ]
+    swins = [
+        *_inline_candidates(InLineSwin, compile),
+        Candidate('softmax Swin (mmdet)', Inference, softmax_swin),
+    ]
+    if builders.has_timm():
+        timm_swin = partial(builders.timm_swin, tuple(shape))
+        swins.append(Candidate('softmax Swin (timm)', Inference, timm_swin))
+    make_input = partial(builders.random_image, batch)
+    return [Case('PVT-T', shape, make_input, pvts), Case('Swin-T', shape, make_input, swins)]
 
 
 def train_cases(shape: tuple[int, int], batch: int) -> list[Case]:
-    """Forward and backward of InLine-PVT-T."""
-    ours = partial(contenders.inline_backbone, InLinePVT)
-    rows = (
-        Contender('ours', TrainStep, ours, 'inline'),
-        Contender('ours, with_cp', TrainStep, partial(ours, with_cp=True), 'inline'),
-        Contender(
-            'ours, usual MLPs',
-            TrainStep,
-            partial(contenders.usual_mlp_backbone, InLinePVT),
-            'inline',
-        ),
-        Contender('usual form', TrainStep, partial(contenders.usual_backbone, InLinePVT), 'inline'),
-        Contender('softmax PVT (mmdet)', TrainStep, contenders.softmax_pvt),
-    )
-    return [Case('Training step of PVT-T', shape, partial(random_image, batch), rows)]
+    """Forward and backward pass of InLine-PVT-T."""
+    ours = partial(builders.inline_backbone, InLinePVT)
+    baseline_mlps = partial(ours, convert=partial(use_baseline, attention=False))
+    candidates = [
+        Candidate('ours', TrainStep, ours, 'inline'),
+        Candidate('ours, with_cp', TrainStep, partial(ours, with_cp=True), 'inline'),
+        Candidate('ours, baseline MLPs', TrainStep, baseline_mlps, 'inline'),
+        Candidate(BASELINE, TrainStep, partial(ours, convert=use_baseline), 'inline'),
+        Candidate(SOFTMAX, TrainStep, softmax_pvt),
+    ]
+    make_input = partial(builders.random_image, batch)
+    return [Case('Training step of PVT-T', shape, make_input, candidates)]
 
 
-def scale_cases(sides: list[int], batch: int, device: str) -> list[Case]:
-    """Inference of InLine-PVT-T, image after image larger."""
-    rows = (*_inline_rows(InLinePVT, device), SOFTMAX_PVT)
-    make_input = partial(random_image, batch)
-    return [Case('PVT-T', (side, side), make_input, rows) for side in sorted(sides)]
+def scale_cases(sides: list[int], batch: int) -> list[Case]:
+    """Inference of InLine-PVT-T on square images of growing size."""
+    candidates = [*_inline_candidates(InLinePVT), Candidate(SOFTMAX, Inference, softmax_pvt)]
+    make_input = partial(builders.random_image, batch)
+    return [Case('PVT-T', (side, side), make_input, candidates) for side in sorted(sides)]
 
 
 def detector_cases(shape: tuple[int, int], batch: int, proposals: int) -> list[Case]:
-    """Prediction of Mask R-CNN, and its backbone alone, which tells the backbone's share."""
-    build = partial(contenders.detector, proposals=proposals)
-    inline = partial(build, 'mask-rcnn_inline-pvt-t_fpn_1x_coco.py')
-    detectors = (
-        ('ours', inline, 'inline'),
-        ('usual form', partial(inline, usual=True), 'inline'),
-        ('softmax PVT (mmdet)', partial(build, 'mask-rcnn_pvt-t_fpn_1x_coco.py'), None),
-    )
-    rows = []
-    for name, detector, group in detectors:
-        rows.append(Contender(name, Detection, detector, group))
-        rows.append(
-            Contender(name + BACKBONE, DetectorBackbone, detector, group and f'{group} backbone')
-        )
-    return [Case('Mask R-CNN with PVT-T', shape, partial(random_image, batch), tuple(rows))]
+    """Prediction of Mask R-CNN, and of its backbone alone, to know the share of the backbone."""
+    build = partial(builders.detector, proposals=proposals)
+    ours = partial(build, 'mask-rcnn_inline-pvt-t_fpn_1x_coco.py')
+    softmax = partial(build, 'mask-rcnn_pvt-t_fpn_1x_coco.py')
+    baseline = partial(ours, baseline=True)
+    candidates = [
+        Candidate('ours', Detection, ours, 'inline'),
+        Candidate('ours' + BACKBONE, DetectorBackbone, ours, 'inline backbone'),
+        Candidate(BASELINE, Detection, baseline, 'inline'),
+        Candidate(BASELINE + BACKBONE, DetectorBackbone, baseline, 'inline backbone'),
+        Candidate(SOFTMAX, Detection, softmax),
+        Candidate(SOFTMAX + BACKBONE, DetectorBackbone, softmax),
+    ]
+    make_input = partial(builders.random_image, batch)
+    return [Case('Mask R-CNN with PVT-T', shape, make_input, candidates)]
 
 
-def _inline_rows(
-    family: type[InLinePVT | InLineSwin], device: str, compile: bool = False
-) -> list[Contender]:
-    """Our backbone as it comes, which streams on a CPU alone; the other way; the usual form."""
-    ours = partial(contenders.inline_backbone, family)
+def _inline_candidates(
+    family: type[InLinePVT | InLineSwin], compile: bool = False
+) -> list[Candidate]:
+    """Our backbone by default, which streams on a CPU only; the other way; the baseline."""
+    ours = partial(builders.inline_backbone, family)
     unstreamed = partial(ours, streaming=False)
-    if device == 'cpu':
-        rows = [('ours', Inference, ours), ('ours, not streamed', Inference, unstreamed)]
-    else:
-        rows = [
-            ('ours', Inference, unstreamed),
-            ('ours, streamed', Inference, partial(ours, streaming=True)),
-        ]
-    if compile:
-        rows.append(('ours, compiled', CompiledInference, unstreamed))
-    rows.append(('usual form', Inference, partial(contenders.usual_backbone, family)))
-    return [Contender(*row, group='inline') for row in rows]
+    streamed = partial(ours, streaming=True)
+    baseline = partial(unstreamed, convert=use_baseline)
+    return [
+        Candidate('ours', Inference, ours, 'inline'),
+        Candidate('ours, not streamed', Inference, unstreamed, 'inline', device='cpu'),
+        Candidate('ours, streamed', Inference, streamed, 'inline', device='cuda'),
+        *([Candidate('ours, compiled', CompiledInference, unstreamed, 'inline')] * compile),
+        Candidate(BASELINE, Inference, baseline, 'inline'),
+    ]
+
+
+BENCHMARKS = {
+    'layer': Benchmark(
+        'one attention layer of each stage of InLine-PVT-T',
+        layer_cases,
+        dict(shape=[800, 1280], batch=1, repeats=30),
+    ),
+    'backbone': Benchmark(
+        'inference of InLine-PVT-T and InLine-Swin-T',
+        backbone_cases,
+        dict(shape=[800, 1280], batch=1, repeats=10, compile=False),
+    ),
+    'train': Benchmark(
+        'forward and backward pass of InLine-PVT-T',
+        train_cases,
+        dict(shape=[512, 640], batch=2, repeats=10),
+    ),
+    'scale': Benchmark(
+        'inference of InLine-PVT-T at growing resolutions',
+        scale_cases,
+        dict(sides=[512, 1024, 2048, 4096], batch=1, repeats=5),
+        summary=growth_table,
+        plot=plot_growth,
+        growing=True,
+    ),
+    'detector': Benchmark(
+        'prediction of Mask R-CNN with InLine-PVT-T, and the share of the backbone',
+        detector_cases,
+        dict(shape=[800, 1280], batch=1, repeats=5, proposals=1000),
+        summary=share_table,
+    ),
+}

@@ -1,156 +1,130 @@
-"""Measure a case: memory, whether results agree, and time, contender after contender in rounds.
+"""Measurement of a case: memory, then agreement of the results, then time.
 
-Interleaved in one process, so that whatever else the machine does hits all of them alike.
+Candidates are timed in turns, so that other load on the machine affects all of them alike.
 """
 
-import statistics
+import dataclasses
 import sys
-import time
 from typing import Any
 
 import torch
-from contest import Case, Contender, Settings
+from benchmark import Candidate, Case, Settings
 from memory import peak_memory
+from timing import summarize, time_call
 from torch import Tensor
 
 
 class Disagreement(Exception):
-    """Contenders with the same weights gave different results."""
+    """Candidates with the same weights gave different results."""
 
 
 def measure_case(case: Case, settings: Settings, skipped: dict[str, str]) -> dict:
-    """Measure all contenders of a case.
+    """Measure all candidates of a case.
 
     Args:
         case: The case.
-        settings: How to measure.
-        skipped: Contenders to leave out, and why. Those that drop out here are added.
+        settings: Settings of the measurement.
+        skipped: Candidates to skip, with the reason. Candidates skipped here are added.
 
     Returns:
-        What the JSON file holds for a case; times in seconds, memory in bytes.
+        Entry of the case in the JSON file; times in seconds, memory in bytes.
     """
+    here = [each for each in case.candidates if each.device in (None, settings.device)]
+    case = dataclasses.replace(case, candidates=here)
     rows = measure_memory(case, settings, skipped)
-    running = [contender for contender in case.contenders if contender.name not in skipped]
-    programs = {contender.name: contender.start(settings.device) for contender in running}
+    remaining = [each for each in case.candidates if each.name not in skipped]
+    runners = {each: each.start(settings.device) for each in remaining}
     inputs = case.inputs(case.shape, settings.device)
-    differences = check_agreement(case.title, running, programs, inputs, settings.tolerance)
-    rounds = {
-        name: max(min(settings.repeats, int(settings.time_limit / rows[name]['call_seconds'])), 1)
-        for name in programs
-    }
-    times = time_interleaved(case.title, programs, inputs, rounds, settings.device)
+    differences = check_agreement(case.title, runners, inputs, settings.tolerance)
+    rounds = {}
+    for each in remaining:
+        affordable = int(settings.time_limit / rows[each.name]['call_seconds'])
+        rounds[each] = max(min(settings.repeats, affordable), 1)
+    times = time_in_turns(case.title, runners, inputs, rounds, settings.device)
     show_progress('')
     for name, seconds in times.items():
-        rows[name] |= summarize(seconds, times.get(case.contenders[0].name))
+        rows[name] |= summarize(seconds, times.get(case.candidates[0].name))
         rows[name]['difference'] = differences.get(name)
-    contenders = [dict(name=name, **row) for name, row in rows.items()]
-    return dict(name=case.title, shape=list(case.shape), contenders=contenders)
+    candidates = [dict(name=name, **row) for name, row in rows.items()]
+    return dict(name=case.title, shape=list(case.shape), candidates=candidates)
 
 
 def measure_memory(case: Case, settings: Settings, skipped: dict[str, str]) -> dict[str, dict]:
-    """Measure the memory of all contenders, which also tells who can be run at all."""
+    """Measure the memory of all candidates, which also shows which of them can run."""
     rows = {}
-    for contender in case.contenders:
-        if contender.name in skipped:
-            rows[contender.name] = dict(skipped=skipped[contender.name])
+    for candidate in case.candidates:
+        if candidate.name in skipped:
+            rows[candidate.name] = dict(skipped=skipped[candidate.name])
             continue
-        show_progress(f'{case.title}: memory of {contender.name}')
-        rows[contender.name] = peak_memory(contender, case, settings)
-        if 'skipped' in rows[contender.name]:
-            skipped[contender.name] = rows[contender.name]['skipped']
+        show_progress(f'{case.title}: memory of {candidate.name}')
+        rows[candidate.name] = peak_memory(candidate, case, settings)
+        if 'skipped' in rows[candidate.name]:
+            skipped[candidate.name] = rows[candidate.name]['skipped']
     return rows
 
 
 def check_agreement(
-    title: str,
-    contenders: list[Contender],
-    programs: dict[str, Any],
-    inputs: tuple,
-    tolerance: float,
+    title: str, runners: dict[Candidate, Any], inputs: tuple, tolerance: float
 ) -> dict[str, float]:
-    """Compare results within each group; all programs run once, which warms them up.
+    """Compare results within each group. Every runner runs once, which warms it up.
 
     Returns:
-        For each contender but the first of its group, its largest difference from that one.
+        For each candidate but the first of its group, its largest difference from that one.
     """
     references, differences = {}, {}
-    for contender in contenders:
-        show_progress(f'{title}: results of {contender.name}')
-        results = programs[contender.name].results(*inputs)
-        if contender.group is None:
+    for candidate, runner in runners.items():
+        show_progress(f'{title}: results of {candidate.name}')
+        results = runner.results(*inputs)
+        if candidate.group is None:
             continue
-        if contender.group not in references:
-            references[contender.group] = contender.name, results
+        if candidate.group not in references:
+            references[candidate.group] = candidate.name, results
             continue
-        reference_name, reference = references[contender.group]
+        reference_name, reference = references[candidate.group]
         difference = largest_difference(reference, results)
-        # Not `>`: a difference that is not a number is none to be content with.
+        # Not `>`: NaN has to fail.
         if not difference <= tolerance:
             raise Disagreement(
-                f'{title}: {contender.name} and {reference_name} have to agree within '
+                f'{title}: {candidate.name} and {reference_name} have to agree within '
                 f'{tolerance:g} of the largest value, got {difference:.2g}'
             )
-        differences[contender.name] = difference
+        differences[candidate.name] = difference
     return differences
 
 
 def largest_difference(reference: dict[str, Tensor], results: dict[str, Tensor]) -> float:
     """Largest difference of values of the same name, relative to the largest one of that name."""
-    shared = [name for name in reference if name in results]
-    return max(
-        (
-            (reference[name] - results[name]).abs().max()
-            / reference[name].abs().max().clamp_min(torch.finfo(reference[name].dtype).tiny)
-        ).item()
-        for name in shared
-    )
+    differences = [
+        (value - results[name]).abs().max()
+        / value.abs().max().clamp_min(torch.finfo(value.dtype).tiny)
+        for name, value in reference.items()
+        if name in results
+    ]
+    # Unlike Python's max, that of a tensor is NaN if any value is.
+    return torch.stack(differences).max().item()
 
 
-def time_interleaved(
-    title: str, programs: dict[str, Any], inputs: tuple, rounds: dict[str, int], device: str
+def time_in_turns(
+    title: str,
+    runners: dict[Candidate, Any],
+    inputs: tuple,
+    rounds: dict[Candidate, int],
+    device: str,
 ) -> dict[str, list[float]]:
-    """Seconds of each call, in rounds that begin with another contender each time."""
-    seconds = {name: [] for name in programs}
-    names = list(programs)
+    """Seconds of each call, in rounds that begin with another candidate each time."""
+    seconds = {candidate.name: [] for candidate in runners}
+    order = list(runners)
     for index in range(max(rounds.values(), default=0)):
         show_progress(f'{title}: round {index + 1} of {max(rounds.values())}')
-        start = index % len(names)
-        for name in names[start:] + names[:start]:
-            if index < rounds[name]:
-                seconds[name].append(_time_call(programs[name], inputs, device))
+        for candidate in order:
+            if index < rounds[candidate]:
+                seconds[candidate.name].append(time_call(runners[candidate], inputs, device))
+        order.append(order.pop(0))
     return seconds
 
 
-def _time_call(program: Any, inputs: tuple, device: str) -> float:
-    if device == 'cuda':
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        program(*inputs)
-        end.record()
-        end.synchronize()
-        return begin.elapsed_time(end) / 1000
-    begin = time.perf_counter()
-    program(*inputs)
-    return time.perf_counter() - begin
-
-
-def summarize(seconds: list[float], baseline: list[float] | None) -> dict:
-    """Median and spread, and the ratio to the baseline, the median of those of each round."""
-    quartiles = statistics.quantiles(seconds, method='inclusive') if len(seconds) > 1 else seconds
-    ratio = None
-    if baseline is not None:
-        ratio = statistics.median(a / b for a, b in zip(seconds, baseline, strict=False))
-    return dict(
-        ratio=ratio,
-        median=statistics.median(seconds),
-        quartiles=[quartiles[0], quartiles[-1]],
-        min=min(seconds),
-        seconds=seconds,
-    )
-
-
 def show_progress(text: str) -> None:
-    """Rewrite the last line of a terminal; elsewhere print a line."""
+    """Rewrite the last line of a terminal; print a line elsewhere."""
     if sys.stderr.isatty():
         print(f'\r\033[K{text}', end='', file=sys.stderr, flush=True)
     elif text:

@@ -1,13 +1,13 @@
 """Peak memory of one call.
 
-On a CPU it is measured from outside, since whatever looks at single operators would change what
-runs: each contender makes its call in a fresh process, and the kernel tells how far its resident
-memory rose. That counts tensors, scratch memory of libraries, and what the allocator wastes.
-Linux only.
+On a CPU each candidate makes its call in a fresh process, and the kernel reports how far the
+resident memory rose. This counts tensors, scratch memory of libraries and waste of the allocator,
+and does not change what runs, as a profiler of operators would. Linux only.
 """
 
 import ctypes
 import multiprocessing
+import os
 import re
 import resource
 import signal
@@ -16,28 +16,33 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import torch
-from contest import Case, Contender, Settings
-from programs import CompiledInference
+from benchmark import Candidate, Case, Settings
+from runners import CompiledInference
 
 WARM_UP_SHAPE = (64, 64)
-# Imported once; children are forks of the process that did, before it ran anything.
+# Imported once, by the process of which each measuring process is a fork.
 PRELOADED = ['mmdet.apis', 'mminline.models']
 
 
-def peak_memory(contender: Contender, case: Case, settings: Settings) -> dict:
+def peak_memory(candidate: Candidate, case: Case, settings: Settings) -> dict:
     """Measure one call.
 
     Returns:
         ``peak_bytes`` above what was there before, ``process_bytes`` at the peak altogether (CPU
-        only) and ``call_seconds``; or ``skipped``, the reason why there is nothing to measure.
+        only) and ``call_seconds``; or ``skipped``, the reason why it was not measured.
     """
     if settings.device == 'cuda':
-        return _peak_of_cuda(contender, case)
+        return _peak_of_cuda(candidate, case)
     context = multiprocessing.get_context('forkserver')
     context.set_forkserver_preload(PRELOADED)
     receiver, sender = context.Pipe(duplex=False)
-    child = context.Process(target=_call_once, args=(sender, contender, case, settings.threads))
+    child = context.Process(target=_call_once, args=(sender, candidate, case, settings.threads))
+    # The fork server looks for the modules to preload in the current folder first, the programs of
+    # this folder do not: without this it could import another mminline than they do.
+    current = os.getcwd()
+    os.chdir(Path(__file__).parent)
     child.start()
+    os.chdir(current)
     sender.close()
     try:
         receiver.recv()
@@ -50,21 +55,21 @@ def peak_memory(contender: Contender, case: Case, settings: Settings) -> dict:
         child.join()
         if child.exitcode == -signal.SIGKILL:
             return dict(skipped='killed by the system, out of memory')
-        raise RuntimeError(f'{contender.name} failed in {case.title}, see above') from None
+        raise RuntimeError(f'{candidate.name} failed in {case.title}, see above') from None
     finally:
         child.terminate()
         child.join()
 
 
-def _call_once(sender: Connection, contender: Contender, case: Case, threads: int) -> None:
+def _call_once(sender: Connection, candidate: Candidate, case: Case, threads: int) -> None:
     torch.set_num_threads(threads)
-    program = contender.start('cpu')
-    # A small call first: code and threads are not the memory of a call. A compiled model has
-    # to see the real size, or its compiler would be measured.
+    runner = candidate.start('cpu')
+    # A small call first, because code and threads are not memory of the call. A compiled model
+    # needs the real size, or the compiler would be measured.
     inputs = case.inputs(case.shape, 'cpu')
-    compiled = isinstance(program, CompiledInference)
-    program(*(inputs if compiled else case.inputs(WARM_UP_SHAPE, 'cpu')))
-    program.model.zero_grad(set_to_none=True)
+    compiled = isinstance(runner, CompiledInference)
+    runner(*(inputs if compiled else case.inputs(WARM_UP_SHAPE, 'cpu')))
+    runner.model.zero_grad(set_to_none=True)
     ctypes.CDLL(None).malloc_trim(0)
     _limit_memory()
     Path('/proc/self/clear_refs').write_text('5')
@@ -72,7 +77,7 @@ def _call_once(sender: Connection, contender: Contender, case: Case, threads: in
     sender.send('ready')
     start = time.perf_counter()
     try:
-        program(*inputs)
+        runner(*inputs)
     except (MemoryError, RuntimeError) as error:
         sender.send(dict(skipped=_explain(error)))
         return
@@ -84,7 +89,7 @@ def _call_once(sender: Connection, contender: Contender, case: Case, threads: in
 
 
 def _limit_memory() -> None:
-    """Make an allocation beyond what is free fail, before the system starts to kill."""
+    """Let allocations beyond the free memory fail, before the system kills processes."""
     free = _read_kilobytes('/proc/meminfo', 'MemAvailable')
     used = _read_kilobytes('/proc/self/status', 'VmData')
     limit = int(1024 * (used + 0.9 * free))
@@ -96,7 +101,7 @@ def _read_kilobytes(file: str, field: str) -> int:
 
 
 def _explain(error: Exception) -> str:
-    """The reason why a contender is left out; other errors are raised again."""
+    """Reason why a candidate is skipped; other errors are raised again."""
     wanted = re.search(r'tried to allocate (\d+) bytes', str(error))
     if wanted:
         return f'does not fit in memory: asks for a tensor of {int(wanted.group(1)) / 1e9:.1f} GB'
@@ -105,17 +110,17 @@ def _explain(error: Exception) -> str:
     raise error
 
 
-def _peak_of_cuda(contender: Contender, case: Case) -> dict:
+def _peak_of_cuda(candidate: Candidate, case: Case) -> dict:
     try:
-        program = contender.start('cuda')
+        runner = candidate.start('cuda')
         inputs = case.inputs(case.shape, 'cuda')
-        program(*inputs)
-        program.model.zero_grad(set_to_none=True)
+        runner(*inputs)
+        runner.model.zero_grad(set_to_none=True)
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
         start = time.perf_counter()
-        program(*inputs)
+        runner(*inputs)
         torch.cuda.synchronize()
     except torch.cuda.OutOfMemoryError as error:
         return dict(skipped=_explain(error))

@@ -1,19 +1,12 @@
-"""The command line of the benchmark."""
+"""Command line of ``run.py``, made from the table of benchmarks."""
 
 import argparse
 from pathlib import Path
 from typing import Any
 
 import torch
+from cases import BENCHMARKS
 
-# What decides what is measured. A command has the options that stand here.
-DEFAULTS = {
-    'layer': dict(shape=[800, 1280], batch=1, repeats=30),
-    'backbone': dict(shape=[800, 1280], batch=1, repeats=10, compile=False),
-    'train': dict(shape=[512, 640], batch=2, repeats=10),
-    'scale': dict(sides=[512, 1024, 2048, 4096], batch=1, repeats=5),
-    'detector': dict(shape=[800, 1280], batch=1, repeats=5, proposals=1000),
-}
 QUICK = dict(shape=[128, 160], sides=[64, 128], repeats=2, proposals=20)
 SMALLEST_SIDE = 32
 
@@ -24,10 +17,11 @@ def parse(arguments: list[str], description: str) -> argparse.Namespace:
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest='command', metavar='COMMAND')
-    for name, defaults in DEFAULTS.items():
-        _add_command(commands, name, defaults)
-    _add_command(commands, 'all', dict(repeats='those of each command'))
-    table = commands.add_parser('table')
+    for name, benchmark in BENCHMARKS.items():
+        _add_command(commands, name, benchmark.description, benchmark.defaults)
+    every = 'all of these with their own defaults; the command if none is given'
+    _add_command(commands, 'all', every, dict(repeats='those of each command'))
+    table = commands.add_parser('table', help='print the tables of finished runs again')
     table.add_argument('files', nargs='+', type=Path, metavar='JSON', help='finished runs')
     if not {'-h', '--help', *commands.choices} & set(arguments[:1]):
         arguments = ['all', *arguments]
@@ -38,87 +32,76 @@ def parse(arguments: list[str], description: str) -> argparse.Namespace:
 
 
 def choose(args: argparse.Namespace, command: str) -> dict[str, Any]:
-    """Options of a command: what the user says, else what --quick says, else the default."""
-    return {
-        name: getattr(args, name, None) or (args.quick and QUICK.get(name)) or default
-        for name, default in DEFAULTS[command].items()
+    """Options of a command: the user's value, else that of --quick, else the default."""
+    chosen = BENCHMARKS[command].defaults | {
+        name: value
+        for name, value in (QUICK if args.quick else {}).items()
+        if name in BENCHMARKS[command].defaults
     }
+    given = {name: getattr(args, name, None) for name in chosen}
+    return chosen | {name: value for name, value in given.items() if value is not None}
+
+
+def count(text: str) -> int:
+    """Read a number of at least 1."""
+    return _whole_number(text, least=1)
+
+
+def side(text: str) -> int:
+    """Read a side of an image."""
+    return _whole_number(text, least=SMALLEST_SIDE)
+
+
+def _whole_number(text: str, least: int) -> int:
+    if not text.isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f'has to be a whole number from {least} on, got {text}')
+    return int(text)
+
+
+# Options with a type or a help text of their own; those of others follow from the default.
+OPTIONS = dict(
+    shape=dict(help='height and width of the image', type=side, nargs=2, metavar=('H', 'W')),
+    sides=dict(help='sides of the square images', type=side, nargs='+', metavar='SIDE'),
+    batch=dict(help='images per batch', type=count, metavar='B'),
+    compile=dict(help='whether to add ours through torch.compile', action='store_true'),
+    proposals=dict(help='boxes for the box head', type=count, metavar='N'),
+    repeats=dict(help='rounds of timing', type=count, metavar='N'),
+)
 
 
 def _add_command(
-    commands: argparse._SubParsersAction, command: str, defaults: dict[str, Any]
+    commands: argparse._SubParsersAction, command: str, description: str, defaults: dict[str, Any]
 ) -> None:
-    parser = commands.add_parser(command)
+    parser = commands.add_parser(command, help=description, description=description)
+    for name, default in defaults.items():
+        option = OPTIONS.get(name) or _option_like(default)
+        text = f'{option.get("help", "")} (default: {_words(default)})'
+        # None means not given: the default is chosen later, because it depends on --quick.
+        parser.add_argument(f'--{name}', **option | dict(help=text, default=None))
+    add = parser.add_argument
+    add('--quick', action='store_true', help='tiny images and two rounds, to see that it works')
+    text = 'time for a candidate in a case: slow ones get fewer rounds, and one that needs longer '
+    text += 'for a single call is left out (default: %(default)g)'
+    add('--time-limit', type=float, default=60.0, metavar='SECONDS', help=text)
+    text = 'largest difference of results that have to agree, relative to the largest value '
+    text += '(default: %(default)g)'
+    add('--tolerance', type=float, default=1e-4, metavar='T', help=text)
+    text = 'threads of PyTorch on the CPU (default: %(default)s)'
+    add('--threads', type=count, default=torch.get_num_threads(), metavar='N', help=text)
+    add('--device', choices=['cpu', 'cuda'], default='cpu', help='(default: %(default)s)')
+    text = 'folder for COMMAND.json and COMMAND.png (default: %(default)s)'
+    add('--out', type=Path, default=Path('work_dirs/benchmarks'), metavar='FOLDER', help=text)
 
-    def add(name: str, text: str, **kwargs) -> None:
-        if name in defaults:
-            # The default itself is chosen later: it depends on --quick.
-            default = _words(defaults[name])
-            parser.add_argument(f'--{name}', help=f'{text} (default: {default})', **kwargs)
 
-    add('shape', 'height and width of the image', type=_side, nargs=2, metavar=('H', 'W'))
-    add('sides', 'sides of the square images', type=_side, nargs='+', metavar='SIDE')
-    add('batch', 'images at a time', type=_count, metavar='B')
-    add('compile', 'whether to add ours through torch.compile', action='store_true')
-    add('proposals', 'boxes for the box head', type=_count, metavar='N')
-    add('repeats', 'rounds of timing', type=_count, metavar='N')
-    _add_common_options(parser)
-
-
-def _add_common_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        '--quick', action='store_true', help='tiny images and two rounds: to see that it works'
-    )
-    parser.add_argument(
-        '--time-limit',
-        type=float,
-        default=60.0,
-        metavar='S',
-        help='seconds for a contender in a case: slow ones get fewer rounds, and one that '
-        'needs longer for a single call is left out (default: %(default)g)',
-    )
-    parser.add_argument(
-        '--tolerance',
-        type=float,
-        default=1e-4,
-        metavar='T',
-        help='largest difference of results that have to agree, relative to the largest value '
-        '(default: %(default)g)',
-    )
-    parser.add_argument(
-        '--threads',
-        type=_count,
-        default=torch.get_num_threads(),
-        metavar='N',
-        help='threads of PyTorch on the CPU (default: %(default)s)',
-    )
-    parser.add_argument(
-        '--device', choices=['cpu', 'cuda'], default='cpu', help='(default: %(default)s)'
-    )
-    parser.add_argument(
-        '--out',
-        type=Path,
-        default=Path('work_dirs/benchmarks'),
-        metavar='FOLDER',
-        help='for COMMAND.json and COMMAND.png (default: %(default)s)',
-    )
+def _option_like(default: Any) -> dict[str, Any]:
+    if isinstance(default, bool):
+        return dict(action='store_true')
+    if isinstance(default, list):
+        return dict(type=type(default[0]), nargs='+')
+    return dict(type=type(default))
 
 
 def _words(value: Any) -> str:
     if isinstance(value, bool):
         return 'yes' if value else 'no'
     return ' '.join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f'has to be a whole number from 1 on, got {text}')
-    return int(text)
-
-
-def _side(text: str) -> int:
-    if not text.isdecimal() or int(text) < SMALLEST_SIDE:
-        raise argparse.ArgumentTypeError(
-            f'has to be a whole number from {SMALLEST_SIDE} on, got {text}'
-        )
-    return int(text)

@@ -1,4 +1,4 @@
-"""Plots of a run."""
+"""Plots of measured cases."""
 
 import math
 from pathlib import Path
@@ -13,11 +13,11 @@ def plot_growth(cases: list[dict], file: Path) -> None:
     pixels = [math.prod(case['shape']) for case in cases]
     panels = ((time_axes, 'median', 1, 'seconds'), (memory_axes, 'peak_bytes', 1e-9, 'GB'))
     for axes, key, unit, label in panels:
-        for contenders in zip(*(case['contenders'] for case in cases), strict=True):
-            values = [unit * row[key] for row in contenders if 'skipped' not in row]
+        for candidates in zip(*(case['candidates'] for case in cases), strict=True):
+            values = [unit * row[key] for row in candidates if 'skipped' not in row]
             if values:
-                # Who drops out stays out: values are those of the first sizes.
-                axes.loglog(pixels[: len(values)], values, 'o-', label=contenders[0]['name'])
+                # A skipped candidate stays skipped: values are those of the first sizes.
+                axes.loglog(pixels[: len(values)], values, 'o-', label=candidates[0]['name'])
         axes.set(xlabel='image', ylabel=label)
         axes.set_xticks(pixels, [f'{case["shape"][1]} x {case["shape"][0]}' for case in cases])
         axes.minorticks_off()
@@ -30,11 +30,11 @@ def plot_growth(cases: list[dict], file: Path) -> None:
 
 def plot_bars(cases: list[dict], file: Path) -> None:
     """Time and memory as bars, one row of panels for each case."""
-    height = 0.4 + sum(0.6 + 0.3 * len(case['contenders']) for case in cases)
+    height = 0.4 + sum(0.6 + 0.3 * len(case['candidates']) for case in cases)
     figure = Figure(figsize=(11, height), layout='tight')
     panels = figure.subplots(len(cases), 2, squeeze=False)
     for case, (time_axes, memory_axes) in zip(cases, panels, strict=True):
-        measured = [row for row in case['contenders'] if 'median' in row]
+        measured = [row for row in case['candidates'] if 'median' in row]
         names = [row['name'] for row in measured]
         bars = time_axes.barh(names, [1e3 * row['median'] for row in measured])
         ratios = ['' if row['ratio'] is None else f' {row["ratio"]:.2f}' for row in measured]

@@ -1,19 +1,9 @@
-"""Measure speed and memory of InLine attention beside what one would use instead.
+"""Measure time and memory of InLine attention and of its alternatives.
 
-Commands:
-
-    layer      one attention layer of each stage of InLine-PVT-T
-    backbone   inference of InLine-PVT-T and InLine-Swin-T
-    train      forward and backward of InLine-PVT-T
-    scale      inference of InLine-PVT-T at growing resolutions
-    detector   prediction of Mask R-CNN with InLine-PVT-T, and the share of the backbone
-    all        all of these with their own defaults; the command if none is given
-    table      print the tables of finished runs again
-
-Each command first checks that contenders with the same weights give the same results (else it
-ends with an error), then times all of them in turns, in one process. Its tables compare
-everything with ours: a time ratio of 4 means four times as long. It writes COMMAND.json and
-COMMAND.png to the folder --out.
+Each command first checks that candidates with the same weights give the same results (else it
+ends with an error), then times them in turns, in one process. Ratios in the tables are to ours:
+a time ratio of 4 means four times as long. The results go to COMMAND.json and COMMAND.png in the
+folder --out.
 
     python benchmarks/run.py layer
     python benchmarks/run.py backbone --shape 1024 1024 --compile
@@ -30,14 +20,14 @@ from pathlib import Path
 
 import torch
 
-# Isolated Python (-I) does not look for modules beside the script.
+# Python with -I or -P does not look for modules beside the script.
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-import cases
 import options
-import plots
-from contest import Case, Settings
+from benchmark import Settings
+from cases import BENCHMARKS
+from machine import describe_machine, machine_line
 from measure import Disagreement, measure_case
-from report import case_table, describe_machine, machine_line, report, summary
+from tables import case_table
 
 
 def main(arguments: list[str]) -> None:
@@ -47,7 +37,7 @@ def main(arguments: list[str]) -> None:
         return
     torch.set_num_threads(args.threads)
     try:
-        for command in options.DEFAULTS if args.command == 'all' else [args.command]:
+        for command in BENCHMARKS if args.command == 'all' else [args.command]:
             run(command, args)
     except Disagreement as error:
         sys.exit(f'{command}: {error}')
@@ -56,7 +46,8 @@ def main(arguments: list[str]) -> None:
 
 
 def run(command: str, args: argparse.Namespace) -> None:
-    """Measure all cases of a command; a finished case is on disk, whatever comes after."""
+    """Measure all cases of a benchmark, and write the file anew after each of them."""
+    benchmark = BENCHMARKS[command]
     chosen = options.choose(args, command)
     settings = Settings(
         args.device, args.threads, chosen.pop('repeats'), args.time_limit, args.tolerance
@@ -71,29 +62,24 @@ def run(command: str, args: argparse.Namespace) -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     print(f'{command}: {machine_line(results["machine"])}\n', flush=True)
     skipped = {}
-    for case in make_cases(command, chosen, args.device):
-        # Who does not fit, or takes too long, will not fare better at a larger size.
-        left_out = skipped if command == 'scale' else {}
-        results['cases'].append(measure_case(case, settings, left_out))
+    for case in benchmark.make_cases(**chosen):
+        results['cases'].append(measure_case(case, settings, skipped if benchmark.growing else {}))
         (args.out / f'{command}.json').write_text(json.dumps(results, indent=1))
         print(case_table(results['cases'][-1]), end='\n\n', flush=True)
-    plot = plots.plot_growth if command == 'scale' else plots.plot_bars
-    plot(results['cases'], args.out / f'{command}.png')
+    benchmark.plot(results['cases'], args.out / f'{command}.png')
     print(f'{summary(results)}Written: {args.out / command}.json, .png\n', flush=True)
 
 
-def make_cases(command: str, chosen: dict, device: str) -> list[Case]:
-    match command:
-        case 'layer':
-            return cases.layer_cases(**chosen)
-        case 'backbone':
-            return cases.backbone_cases(**chosen, device=device)
-        case 'train':
-            return cases.train_cases(**chosen)
-        case 'scale':
-            return cases.scale_cases(**chosen, device=device)
-        case 'detector':
-            return cases.detector_cases(**chosen)
+def summary(results: dict) -> str:
+    """Table over all cases, for benchmarks that have one."""
+    make_table = BENCHMARKS[results['command']].summary
+    return f'{make_table(results["cases"])}\n\n' if make_table else ''
+
+
+def report(results: dict) -> str:
+    """Everything that a run printed."""
+    tables = ''.join(f'{case_table(case)}\n\n' for case in results['cases'])
+    return f'{machine_line(results["machine"])}\n\n{tables}{summary(results)}'.rstrip()
 
 
 if __name__ == '__main__':

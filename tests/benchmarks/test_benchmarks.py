@@ -1,6 +1,8 @@
 import json
+import math
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,21 +18,35 @@ BENCHMARKS = Path(__file__).parents[2] / 'benchmarks'
 @pytest.fixture
 def benchmark_modules(monkeypatch):
     """Lets a test import the modules beside the program, and forgets them afterwards."""
-    monkeypatch.setattr(sys, 'modules', dict(sys.modules))
+    names = [path.stem for path in BENCHMARKS.glob('*.py')]
+    for name in names:
+        monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.syspath_prepend(BENCHMARKS)
+    yield
+    for name in names:
+        sys.modules.pop(name, None)
 
 
-def run(command, *options):
-    # -P: no modules from beside the script, as in `make bench`.
-    program = [sys.executable, '-P', BENCHMARKS / 'run.py', command, '--threads', '1', '--quick']
-    return subprocess.run([*program, *options], capture_output=True, text=True, timeout=900)
+def run(command, *options, cwd=None):
+    program = [sys.executable, BENCHMARKS / 'run.py', command, '--threads', '1', '--quick']
+    command = [*program, *options]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=900)
 
 
 @pytest.fixture(scope='module')
-def quick_run(tmp_path_factory):
+def decoy(tmp_path_factory):
+    """Folder with another mminline, which a program that runs in it must not import."""
+    folder = tmp_path_factory.mktemp('decoy')
+    (folder / 'mminline').mkdir()
+    (folder / 'mminline' / '__init__.py').write_text('raise RuntimeError("the wrong mminline")')
+    return folder
+
+
+@pytest.fixture(scope='module')
+def quick_run(tmp_path_factory, decoy):
     """All commands, in one process to save time: the folder of results and what was printed."""
     folder = tmp_path_factory.mktemp('benchmarks')
-    done = run('all', '--repeats', '1', '--out', folder)
+    done = run('all', '--repeats', '1', '--out', folder, cwd=decoy)
     assert done.returncode == 0, done.stderr
     return folder, done.stdout
 
@@ -40,11 +56,11 @@ def load(quick_run, command):
 
 
 def rows(case):
-    return {row['name']: row for row in case['contenders']}
+    return {row['name']: row for row in case['candidates']}
 
 
 @pytest.mark.parametrize('command', ['layer', 'backbone', 'train', 'scale', 'detector'])
-def test_command_measures_all_contenders_and_those_of_the_same_weights_agree(quick_run, command):
+def test_command_measures_all_candidates_and_those_of_the_same_weights_agree(quick_run, command):
     folder, printed = quick_run
     results = load(quick_run, command)
 
@@ -52,12 +68,12 @@ def test_command_measures_all_contenders_and_those_of_the_same_weights_agree(qui
     assert results['machine']['threads'] == 1
     assert results['machine']['versions']['torch'] == torch.__version__
     for case in results['cases']:
-        contenders = rows(case)
-        assert next(iter(contenders)) == 'ours'
-        assert contenders['ours']['ratio'] == 1
-        assert 0 < contenders['usual form']['difference'] < 1e-4
+        candidates = rows(case)
+        assert next(iter(candidates)) == 'ours'
+        assert candidates['ours']['ratio'] == 1
+        assert 0 < candidates['baseline implementation']['difference'] < 1e-4
         assert f'{case["name"]}\n\n|' in printed
-        for name, row in contenders.items():
+        for name, row in candidates.items():
             assert len(row['seconds']) == 1 and row['min'] > 0
             assert row['process_bytes'] > row['peak_bytes'] > 0
             assert f'| {name} ' in printed
@@ -79,6 +95,12 @@ def test_backbones_are_compared_with_those_of_mmdet(quick_run):
 
     assert 'softmax PVT (mmdet)' in rows(pvt)
     assert 'softmax Swin (mmdet)' in rows(swin)
+
+
+def test_candidates_of_another_device_are_not_measured(quick_run):
+    for case in load(quick_run, 'backbone')['cases']:
+        assert 'ours, not streamed' in rows(case)
+        assert 'ours, streamed' not in rows(case)
 
 
 def test_checkpointing_changes_nothing_in_a_training_step(quick_run):
@@ -105,14 +127,15 @@ def test_detector_tells_the_share_of_the_backbone(quick_run):
 
 def test_tables_can_be_printed_again_from_the_files(quick_run):
     folder, printed = quick_run
-    program = [sys.executable, BENCHMARKS / 'run.py', 'table']
+    # -P: Python does not look for modules beside the script.
+    program = [sys.executable, '-P', BENCHMARKS / 'run.py', 'table']
     done = subprocess.run(
         [*program, folder / 'scale.json', folder / 'detector.json'], capture_output=True, text=True
     )
 
     lines = done.stdout.splitlines()
     # Two sizes and their growth; prediction and the share of the backbone.
-    assert sum(line.startswith('| usual form ') for line in lines) == 3 + 2
+    assert sum(line.startswith('| baseline implementation ') for line in lines) == 3 + 2
     assert all(line in printed for line in lines)
 
 
@@ -129,10 +152,13 @@ def test_who_takes_too_long_is_left_out_from_there_on_and_the_table_says_so(tmp_
 
     assert done.returncode == 0, done.stderr
     for case in json.loads((tmp_path / 'scale.json').read_text())['cases']:
-        reasons = {row['skipped'] for row in case['contenders']}
+        reasons = {row['skipped'] for row in case['candidates']}
         assert reasons == {'a call takes longer than 1e-06 s'}
-    assert done.stdout.count('- usual form: left out, a call takes longer than 1e-06 s.') == 2
-    assert done.stderr.count('memory of usual form') == 1
+    assert (
+        done.stdout.count('- baseline implementation: left out, a call takes longer than 1e-06 s.')
+        == 2
+    )
+    assert done.stderr.count('memory of baseline implementation') == 1
 
 
 @pytest.mark.parametrize(
@@ -153,6 +179,7 @@ def test_arguments_that_make_no_sense_are_refused(benchmark_modules, capsys, arg
 
 def test_options_come_from_the_user_then_from_quick_then_from_the_command(benchmark_modules):
     import options
+    from cases import BENCHMARKS
 
     args = options.parse(['backbone', '--quick', '--shape', '64', '96', '--compile'], 'description')
     assert options.choose(args, 'backbone') == dict(
@@ -160,11 +187,50 @@ def test_options_come_from_the_user_then_from_quick_then_from_the_command(benchm
     )
     args = options.parse(['--repeats', '3'], 'description')
     assert args.command == 'all'
-    assert options.choose(args, 'train') == dict(options.DEFAULTS['train'], repeats=3)
+    assert options.choose(args, 'train') == BENCHMARKS['train'].defaults | dict(repeats=3)
 
 
-def test_usual_form_is_the_equation_with_explicit_weights(benchmark_modules):
-    from attentions import UsualAttention
+def test_one_entry_adds_a_benchmark(benchmark_modules, monkeypatch, tmp_path, capsys):
+    import measure
+    import run
+    from benchmark import Benchmark, Candidate, Case
+    from builders import random_image
+    from runners import Inference
+
+    def make_cases(shape, channels, bias):
+        candidate = Candidate('ours', Inference, partial(nn.Conv2d, 3, channels, 1, bias=bias))
+        return [Case('Convolution', shape, partial(random_image, 1), [candidate])]
+
+    defaults = dict(shape=[64, 64], repeats=3, channels=4, bias=False)
+    entry = Benchmark('one convolution', make_cases, defaults)
+    monkeypatch.setitem(run.BENCHMARKS, 'convolution', entry)
+    memory = dict(peak_bytes=1, process_bytes=2, call_seconds=0.1)
+    monkeypatch.setattr(measure, 'peak_memory', lambda *_: dict(memory))
+    run.main(['convolution', '--quick', '--channels', '5', '--out', str(tmp_path)])
+
+    results = json.loads((tmp_path / 'convolution.json').read_text())
+    assert results['options'] == dict(shape=[128, 160], channels=5, bias=False)
+    assert len(results['cases'][0]['candidates'][0]['seconds']) == 2
+    assert (tmp_path / 'convolution.png').exists()
+    assert 'Convolution, image of 160 x 128\n\n|' in capsys.readouterr().out
+    with pytest.raises(SystemExit, match='0'):
+        run.main(['--help'])
+    assert 'one convolution' in capsys.readouterr().out
+
+
+def test_layer_runs_as_in_a_backbone(benchmark_modules, monkeypatch):
+    from runners import LayerInference
+
+    calls = []
+    monkeypatch.setattr('mminline.execution.run', lambda *args: calls.append(args))
+    layer, x = nn.Identity(), torch.ones(1, 6, 4)
+    LayerInference(lambda: layer)(x, (2, 3))
+
+    assert calls == [(layer, x, (2, 3))]
+
+
+def test_baseline_is_the_equation_with_explicit_weights(benchmark_modules):
+    from baselines import BaselineAttention
 
     torch.manual_seed(0)
     layer = InLineAttention(embed_dims=12, num_heads=3).double()
@@ -177,39 +243,51 @@ def test_usual_form_is_the_equation_with_explicit_weights(benchmark_modules):
     values = v.transpose(1, 2).flatten(-2)
     expected = layer.proj(mixed + local_residual(values, kernel, (4, 5)))
 
-    torch.testing.assert_close(UsualAttention(layer).double()(x, (4, 5)), expected)
+    torch.testing.assert_close(BaselineAttention(layer).double()(x, (4, 5)), expected)
 
 
 @pytest.mark.parametrize('wrong', [1.01, float('nan')])
-def test_check_names_who_disagrees(benchmark_modules, wrong):
-    from contest import Contender
+def test_check_names_the_candidate_that_disagrees(benchmark_modules, wrong):
+    from benchmark import Candidate
     from measure import Disagreement, check_agreement
-    from programs import Inference
+    from runners import Inference
 
-    def contender(name, factor):
+    def start(name, factor):
         model = nn.Linear(2, 2)
         nn.init.constant_(model.weight, factor)
         nn.init.zeros_(model.bias)
-        return Contender(name, Inference, lambda: model, group='same')
+        candidate = Candidate(name, Inference, lambda: model, group='same')
+        return candidate, candidate.start('cpu')
 
-    contenders = [contender('one', 1.0), contender('other', 1.0), contender('wrong', wrong)]
-    programs = {each.name: each.start('cpu') for each in contenders}
+    runners = dict([start('one', 1.0), start('other', 1.0)])
     inputs = (torch.ones(1, 2),)
 
-    assert check_agreement('case', contenders[:2], programs, inputs, 1e-3) == {'other': 0}
+    assert check_agreement('case', runners, inputs, 1e-3) == {'other': 0}
+    runners |= dict([start('wrong', wrong)])
     with pytest.raises(Disagreement, match='case: wrong and one have to agree within 0.001'):
-        check_agreement('case', contenders, programs, inputs, 1e-3)
+        check_agreement('case', runners, inputs, 1e-3)
+
+
+@pytest.mark.parametrize('broken', ['first', 'second'])
+def test_nan_in_any_result_is_a_difference(benchmark_modules, broken):
+    from measure import largest_difference
+
+    reference = dict(first=torch.ones(2), second=torch.ones(2))
+    results = reference | {broken: torch.tensor([1.0, float('nan')])}
+
+    assert math.isnan(largest_difference(reference, results))
 
 
 def test_ratio_is_the_median_of_the_rounds_not_the_ratio_of_medians(benchmark_modules):
-    from measure import summarize
+    from timing import summarize
 
-    # The machine got slower from round to round, for both alike.
-    summary = summarize([2.0, 4.0, 80.0], baseline=[1.0, 2.0, 40.0])
+    # The machine got slower from round to round, for both.
+    summary = summarize([2.0, 6.0, 80.0], reference=[1.0, 2.0, 40.0])
 
     assert summary['ratio'] == 2
-    assert summary['median'] == 4
-    assert summary['quartiles'] == [3, 42]
+    assert summary['ratio_quartiles'] == [2, 2.5]
+    assert summary['median'] == 6
+    assert summary['quartiles'] == [4, 43]
     assert summary['min'] == 2
 
 

@@ -1,4 +1,4 @@
-"""Ways to run a model: each is called to be timed, and ``results`` is what has to agree."""
+"""Ways to run a model. A runner is called to be timed; ``results`` is what has to agree."""
 
 from collections.abc import Callable, Iterable
 
@@ -6,12 +6,23 @@ import torch
 from torch import Tensor, nn
 
 
+def run_layer(layer: nn.Module, x_BLC: Tensor, hw_shape: tuple[int, int]) -> Tensor:
+    """Run one layer in the way that the backbones run it."""
+    from mminline import execution
+
+    return execution.run(layer, x_BLC, hw_shape)
+
+
 class Inference:
-    """A forward pass without gradients."""
+    """Forward pass without gradients.
+
+    Args:
+        build: Builds the model.
+    """
 
     def __init__(self, build: Callable[[], nn.Module]) -> None:
         self.model = build()
-        self.model.eval()
+        self.model.eval()  # not chained: that of mmdet's Swin returns None
 
     @torch.no_grad()
     def __call__(self, *inputs) -> Tensor | Iterable[Tensor]:
@@ -23,8 +34,16 @@ class Inference:
         return _named([outputs] if isinstance(outputs, Tensor) else outputs)
 
 
+class LayerInference(Inference):
+    """Forward pass of a layer through ``mminline.execution``."""
+
+    @torch.no_grad()
+    def __call__(self, x_BLC: Tensor, hw_shape: tuple[int, int]) -> Tensor:
+        return run_layer(self.model, x_BLC, hw_shape)
+
+
 class CompiledInference(Inference):
-    """The same through ``torch.compile``."""
+    """Forward pass through ``torch.compile``."""
 
     def __init__(self, build: Callable[[], nn.Module]) -> None:
         super().__init__(build)
@@ -32,7 +51,11 @@ class CompiledInference(Inference):
 
 
 class TrainStep:
-    """Forward and backward, without an optimizer, which would cost the same for all."""
+    """Forward and backward pass, without the optimizer, which costs the same for all.
+
+    Args:
+        build: Builds the model.
+    """
 
     def __init__(self, build: Callable[[], nn.Module]) -> None:
         self.model = build()
@@ -53,12 +76,8 @@ class TrainStep:
         return _named(output.detach() for output in outputs) | gradients | {'image': image.grad}
 
 
-class Detection:
+class Detection(Inference):
     """Prediction of a detector, from the image to boxes and masks of its size."""
-
-    def __init__(self, build: Callable[[], nn.Module]) -> None:
-        self.model = build()
-        self.model.eval()
 
     @torch.no_grad()
     def __call__(self, image: Tensor) -> list:
@@ -71,30 +90,15 @@ class Detection:
 
     @torch.no_grad()
     def results(self, image: Tensor) -> dict[str, Tensor]:
-        """Maps of the neck: behind it the choice of boxes turns rounding into other boxes."""
+        """Outputs of the neck: after it, rounding changes which boxes are selected."""
         return _named(self.model.extract_feat(image))
 
 
 class DetectorBackbone(Inference):
-    """The backbone of a detector alone."""
+    """Forward pass of the backbone of a detector."""
 
     def __init__(self, build: Callable[[], nn.Module]) -> None:
         super().__init__(lambda: build().backbone)
-
-
-def random_image(batch: int, height: int, width: int) -> tuple[Tensor]:
-    """Input of a backbone."""
-    return (torch.randn(batch, 3, height, width, generator=torch.Generator().manual_seed(0)),)
-
-
-def random_tokens(
-    batch: int, embed_dims: int, stride: int, height: int, width: int
-) -> tuple[Tensor, tuple[int, int]]:
-    """Input of a layer for an image of the given size."""
-    hw_shape = (-(-height // stride), -(-width // stride))
-    generator = torch.Generator().manual_seed(0)
-    shape = (batch, hw_shape[0] * hw_shape[1], embed_dims)
-    return torch.randn(shape, generator=generator), hw_shape
 
 
 def _named(outputs: Iterable[Tensor]) -> dict[str, Tensor]:

@@ -1,0 +1,119 @@
+"""Builders of models, with random weights from a fixed seed, and of their inputs."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from baselines import use_baseline
+from mmengine.config import Config
+from mmengine.registry import init_default_scope
+from torch import Tensor, nn
+
+from mminline.layers import InLineAttention
+from mminline.models import InLinePVT, InLineSwin
+
+CONFIGS = Path(__file__).resolve().parents[1] / 'configs' / 'detection'
+
+
+def inline_backbone(
+    family: type[InLinePVT | InLineSwin],
+    convert: Callable[[nn.Module], nn.Module] | None = None,
+    **options,
+) -> nn.Module:
+    """Build a backbone of size tiny.
+
+    Args:
+        family: Class of the backbone.
+        convert: Replaces parts of the backbone by baselines; the weights stay the same.
+        **options: Arguments of the backbone.
+    """
+    torch.manual_seed(0)
+    backbone = randomize(family(**options))
+    return convert(backbone) if convert else backbone
+
+
+def inline_layer(stage: int, **options) -> InLineAttention:
+    """Build the first attention layer of a stage of InLine-PVT-T."""
+    return inline_backbone(InLinePVT, **options).stages[stage].blocks[0].attn
+
+
+def layer_baseline(baseline: type[nn.Module], stage: int, **options) -> nn.Module:
+    """Build a baseline of an attention layer with the weights of that layer."""
+    return baseline(inline_layer(stage), **options)
+
+
+def mmdet_backbone(name: str, **options) -> nn.Module:
+    """Build a backbone of mmdet."""
+    from mmdet import models
+
+    return getattr(models, name)(**options)
+
+
+def timm_swin(shape: tuple[int, int]) -> nn.Module:
+    """Build timm's Swin of size tiny, with a map of each stage as its output."""
+    import timm
+
+    return timm.create_model(
+        'swin_tiny_patch4_window7_224', features_only=True, img_size=shape, strict_img_size=False
+    )
+
+
+def has_timm() -> bool:
+    """Whether timm can be imported; with a torchvision that does not fit it cannot."""
+    try:
+        import timm  # noqa: F401
+    except (ImportError, RuntimeError):
+        return False
+    return True
+
+
+def detector(config: str, proposals: int, baseline: bool = False) -> nn.Module:
+    """Build a Mask R-CNN.
+
+    Args:
+        config: Name of its config.
+        proposals: Boxes for the box head; the best 100 of them go on to the mask head.
+        baseline: Whether its backbone is the baseline implementation.
+    """
+    from mmdet.registry import MODELS
+
+    model_config = Config.fromfile(CONFIGS / config).model
+    model_config.test_cfg.rpn.max_per_img = proposals
+    # Untrained scores are low: with a threshold the mask head would have no work.
+    model_config.test_cfg.rcnn.update(score_thr=0.0, max_per_img=min(proposals, 100))
+    init_default_scope('mmdet')
+    torch.manual_seed(0)
+    model = MODELS.build(model_config)
+    randomize(model.backbone)
+    if baseline:
+        use_baseline(model.backbone)
+    return model
+
+
+def randomize(model: nn.Module) -> nn.Module:
+    """Give linears weights of the size of trained ones.
+
+    The initial weights of a backbone are so small that attention has little effect on its
+    outputs, and a comparison of outputs would prove little.
+    """
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.kaiming_normal_(module.weight, nonlinearity='linear')
+            if module.bias is not None:
+                nn.init.normal_(module.bias, std=0.1)
+    return model
+
+
+def random_image(batch: int, height: int, width: int) -> tuple[Tensor]:
+    """Make the input of a backbone."""
+    return (torch.randn(batch, 3, height, width, generator=torch.Generator().manual_seed(0)),)
+
+
+def random_tokens(
+    batch: int, embed_dims: int, stride: int, height: int, width: int
+) -> tuple[Tensor, tuple[int, int]]:
+    """Make the input of a layer for an image of the given size."""
+    hw_shape = (-(-height // stride), -(-width // stride))
+    generator = torch.Generator().manual_seed(0)
+    shape = (batch, hw_shape[0] * hw_shape[1], embed_dims)
+    return torch.randn(shape, generator=generator), hw_shape

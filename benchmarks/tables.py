@@ -1,0 +1,106 @@
+"""Markdown tables of measured cases."""
+
+import math
+
+BACKBONE = ', backbone alone'
+# Ratios are to the first candidate, which is ours.
+TIMES = ('time ratio', 'median', 'quartiles', 'min', 'rounds')
+HEADER = ('', *TIMES, 'memory ratio', 'peak of call', 'peak of process', 'difference')
+
+
+def case_table(case: dict) -> str:
+    """Table of a case: ratios to the first candidate, times, memory, and skipped candidates."""
+    candidates = case['candidates']
+    rows = [HEADER, *(_row(row, candidates[0]) for row in candidates if 'skipped' not in row)]
+    skipped = [row for row in candidates if 'skipped' in row]
+    notes = ''.join(f'\n- {row["name"]}: left out, {row["skipped"]}.' for row in skipped)
+    return f'{case["name"]}\n\n{markdown(rows)}' + (f'\n{notes}' if notes else '')
+
+
+def _row(candidate: dict, first: dict) -> tuple[str, ...]:
+    memory = candidate['peak_bytes'] / first['peak_bytes'] if first.get('peak_bytes') else None
+    difference = candidate['difference']
+    return (
+        candidate['name'],
+        _ratio(candidate['ratio']),
+        _time(candidate['median']),
+        ' .. '.join(map(_time, candidate['quartiles'])),
+        _time(candidate['min']),
+        str(len(candidate['seconds'])),
+        _ratio(memory),
+        _memory(candidate['peak_bytes']),
+        _memory(candidate['process_bytes']) if 'process_bytes' in candidate else '',
+        '' if difference is None else f'{difference:.0e}',
+    )
+
+
+def growth_table(cases: list[dict]) -> str:
+    """Time per pixel of each candidate in each case, and its growth since the first case."""
+    rows = [('ns per pixel (growth)', *(' x '.join(map(str, case['shape'])) for case in cases))]
+    for candidates in zip(*(case['candidates'] for case in cases), strict=True):
+        per_pixel = [
+            1e9 * candidate['median'] / math.prod(case['shape'])
+            for case, candidate in zip(cases, candidates, strict=True)
+            if 'median' in candidate
+        ]
+        cells = [f'{value:.0f} ({value / per_pixel[0]:.2f})' for value in per_pixel]
+        # A skipped candidate stays skipped, so missing cells are at the end.
+        cells += [''] * (len(cases) - len(cells))
+        rows.append((candidates[0]['name'], *cells))
+    return markdown(rows)
+
+
+def share_table(cases: list[dict]) -> str:
+    """Share of the backbone in the time of each detector."""
+    rows = [('', 'share of the backbone')]
+    for case in cases:
+        medians = {row['name']: row['median'] for row in case['candidates'] if 'median' in row}
+        for name, median in medians.items():
+            if name + BACKBONE in medians:
+                rows.append((name, f'{medians[name + BACKBONE] / median:.0%}'))
+    return markdown(rows)
+
+
+def comparison_table(cases: list[dict]) -> str:
+    """Old and new checkout, one row a case."""
+    header = ('', 'old', 'new', 'new / old', 'quartiles', 'old', 'new', 'new / old', 'difference')
+    rows = [header]
+    for case in cases:
+        old, new = case['candidates']
+        rows.append(
+            (
+                case['name'],
+                _time(old['median']),
+                _time(new['median']),
+                f'{new["ratio"]:.3f}',
+                ' .. '.join(f'{ratio:.3f}' for ratio in new['ratio_quartiles']),
+                _memory(old['peak_bytes']),
+                _memory(new['peak_bytes']),
+                _ratio(new['peak_bytes'] / old['peak_bytes']),
+                f'{new["difference"]:.0e}',
+            )
+        )
+    return markdown(rows)
+
+
+def markdown(rows: list[tuple[str, ...]]) -> str:
+    """Format rows, the first of them a header, as a table that is aligned as plain text too."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    rule = (':' + '-' * (widths[0] - 1), *('-' * (width - 1) + ':' for width in widths[1:]))
+    lines = [
+        (row[0].ljust(widths[0]), *(map(str.rjust, row[1:], widths[1:])))
+        for row in (rows[0], rule, *rows[1:])
+    ]
+    return '\n'.join(f'| {" | ".join(line)} |' for line in lines)
+
+
+def _ratio(value: float | None) -> str:
+    return '' if value is None else f'{value:.2f}'
+
+
+def _time(seconds: float) -> str:
+    return f'{seconds:.2f} s' if seconds >= 1 else f'{1e3 * seconds:.1f} ms'
+
+
+def _memory(size: float) -> str:
+    return f'{size / 1e6:.0f} MB'
