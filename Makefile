@@ -13,7 +13,7 @@ DEMO ?=
 MODULE := .venv/bin/python -I -m
 SCRIPT := .venv/bin/python -E -s
 TIMM_MODULE := .venv-timm/bin/python -I -m
-INSTALL := $(PYTHON) -I requirements/install.py \
+INSTALL := $(PYTHON) -E -s environment/install.py \
 	$(if $(TORCH_INDEX),--torch-index $(TORCH_INDEX)) $(if $(JOBS),--jobs $(JOBS))
 
 # Tests of the timm bridge run in an environment of their own; options of pytest go to both.

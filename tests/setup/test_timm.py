@@ -6,35 +6,38 @@ from pathlib import Path
 
 import pytest
 
+import install
+
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_plan_follows_its_inputs_and_not_the_sources(installer, monkeypatch, tmp_path):
+def test_the_plan_follows_its_inputs_and_not_the_sources(monkeypatch, tmp_path):
     names = ('torch', 'openmmlab', 'export', 'dev', 'constraints', 'timm')
-    for name in (*(f'{name}.txt' for name in names), 'torchvision_on_cpu.py'):
+    (tmp_path / 'environment').mkdir()
+    for name in (*(f'{name}.txt' for name in names), 'environment/torchvision_on_cpu.py'):
         (tmp_path / name).write_text('')
     (tmp_path / 'mminline').mkdir()
-    monkeypatch.setattr(installer, 'ROOT', tmp_path)
-    monkeypatch.setattr(installer, 'PINS', tmp_path)
+    monkeypatch.setattr(install, 'ROOT', tmp_path)
+    monkeypatch.setattr(install, 'PINS', tmp_path)
 
     def changed_by(path: str) -> list[bool]:
-        before = installer.plan_timm(installer.plan(editable=False))
+        before = install.plan_timm(install.plan(editable=False))
         (tmp_path / path).write_text('changed')
-        after = installer.plan_timm(installer.plan(editable=False))
+        after = install.plan_timm(install.plan(editable=False))
         return [old[2] != new[2] for old, new in zip(before, after, strict=True)]
 
     no, yes = False, True
-    assert changed_by('torchvision_on_cpu.py') == [yes, yes, yes]
+    assert changed_by('environment/torchvision_on_cpu.py') == [yes, yes, yes]
     assert changed_by('timm.txt') == [no, yes, yes]
     assert changed_by('torch.txt') == [no, yes, yes]
     assert changed_by('openmmlab.txt') == [no, no, yes]
     assert changed_by('mminline/new.py') == [no, no, no]
 
 
-def test_it_sees_the_packages_of_the_main_one_behind_its_own(installer, monkeypatch, tmp_path):
-    monkeypatch.setattr(installer, 'ROOT', tmp_path)
-    environment = installer.Environment(tmp_path / '.venv-timm')
-    installer.make_timm_venv(environment, options=None)
+def test_it_sees_the_packages_of_the_main_one_behind_its_own(monkeypatch, tmp_path):
+    monkeypatch.setattr(install, 'ROOT', tmp_path)
+    environment = install.Environment(tmp_path / '.venv-timm')
+    install.make_timm_venv(environment, options=None)
     (second,) = environment.folder.glob('lib/python*/site-packages')
     main = tmp_path / '.venv' / second.relative_to(environment.folder)
     main.mkdir(parents=True)
@@ -53,10 +56,10 @@ def test_it_sees_the_packages_of_the_main_one_behind_its_own(installer, monkeypa
     assert parents == [second, main, tmp_path / 'linked']
 
 
-def test_torch_is_not_imported_until_torchvision_is(installer, monkeypatch, tmp_path):
-    monkeypatch.setattr(installer, 'ROOT', tmp_path)
-    environment = installer.Environment(tmp_path / '.venv-timm')
-    installer.make_timm_venv(environment, options=None)
+def test_torch_is_not_imported_until_torchvision_is(monkeypatch, tmp_path):
+    monkeypatch.setattr(install, 'ROOT', tmp_path)
+    environment = install.Environment(tmp_path / '.venv-timm')
+    install.make_timm_venv(environment, options=None)
     (packages,) = environment.folder.glob('lib/python*/site-packages')
     (packages / 'torch.py').write_text('raise RuntimeError("imported")')
     (packages / 'torchvision').mkdir()

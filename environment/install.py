@@ -26,11 +26,12 @@ if sys.version_info[:2] not in SUPPORTED:
         'make setup PYTHON=python3.11.'
     )
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / 'tools'))
-import _support  # noqa: E402
 import build_mmcv  # noqa: E402
+from cpp_compiler import check_compiler  # noqa: E402
+from errors import UserError, check_disk, user_errors  # noqa: E402
+from processes import clean_environment, lock, run_logged  # noqa: E402
 
+ROOT = Path(__file__).resolve().parent.parent
 PINS = ROOT / 'requirements'
 # What the wheel is made of; nothing else can get into it.
 PROJECT = (
@@ -54,7 +55,7 @@ class Environment:
         if self.record_file.exists():
             self.record = json.loads(self.record_file.read_text())
         elif folder.exists() and any(path.name != 'setup.new' for path in folder.iterdir()):
-            raise _support.UserError(
+            raise UserError(
                 f'{folder} was not made by make setup: move it away or remove it, and run again.'
             )
 
@@ -83,8 +84,8 @@ class Environment:
 
     def run(self, *command) -> None:
         log = self.folder / 'setup.log'
-        environment = _support.clean_environment()
-        _support.run_logged([*map(str, command)], log, environment, inherit=self.inherit)
+        environment = clean_environment()
+        run_logged([*map(str, command)], log, environment, inherit=self.inherit)
 
     def pip_install(self, *arguments) -> None:
         with self.writing():
@@ -94,8 +95,8 @@ class Environment:
 
 def make_venv(environment: Environment, options) -> None:
     if not any(build_mmcv.cache_folder().glob('*/mmcv-*.whl')):
-        build_mmcv.check_compiler()  # now, not after a long download
-    _support.check_disk(environment.folder.parent, VENV_GIGABYTES)
+        check_compiler()  # now, not after a long download
+    check_disk(environment.folder.parent, VENV_GIGABYTES)
     environment.folder.mkdir(exist_ok=True)  # a set-up killed at this point leaves it empty
     with environment.writing():
         # The interpreter behind an activated environment, should this run in one.
@@ -110,15 +111,15 @@ def install_torch(environment: Environment, options) -> None:
 
 def install_mmcv(environment: Environment, options) -> None:
     # -E and -s instead of -I, which would hide the module beside the program.
-    command = [environment.python, '-E', '-s', ROOT / 'tools' / 'build_mmcv.py']
+    command = [environment.python, '-E', '-s', Path(build_mmcv.__file__)]
     command += ['--jobs', str(options.jobs)] if options.jobs else []
     with tempfile.TemporaryDirectory() as folder:
-        clean = _support.clean_environment()
+        clean = clean_environment()
         finished = subprocess.run(
             [*command, '--out', folder], env=clean, pass_fds=environment.inherit
         )
         if finished.returncode:
-            raise _support.UserError('mmcv was not built, for the reason above.')
+            raise UserError('mmcv was not built, for the reason above.')
         environment.pip_install('--no-deps', *Path(folder).glob('*.whl'))
 
 
@@ -149,7 +150,7 @@ def make_timm_venv(environment: Environment, options) -> None:
         environment.run(*make, '--without-pip', environment.folder)
         (packages,) = environment.folder.glob('lib/python*/site-packages')
         main = ROOT / '.venv' / packages.relative_to(environment.folder)
-        shutil.copy2(PINS / 'torchvision_on_cpu.py', packages)
+        shutil.copy2(Path(__file__).with_name('torchvision_on_cpu.py'), packages)
         # A line that begins with import is run at each start of Python.
         lines = f'import site; site.addsitedir({str(main)!r})\nimport torchvision_on_cpu\n'
         (packages / 'main_environment.pth').write_text(lines)
@@ -214,7 +215,7 @@ def plan(editable: bool) -> list:
 def plan_timm(main_steps: list) -> list:
     """The steps of the second environment; the last one is repeated when the first changed."""
     marks = [mark for _, _, mark in main_steps]
-    venv = fingerprint(marks[0], PINS / 'torchvision_on_cpu.py')
+    venv = fingerprint(marks[0], ROOT / 'environment' / 'torchvision_on_cpu.py')
     timm = fingerprint(venv, PINS / 'torch.txt', PINS / 'timm.txt')
     return [
         ('virtual environment on top of .venv', make_timm_venv, venv),
@@ -250,7 +251,7 @@ def main() -> None:
     parser.add_argument('--editable', action='store_true', help='link mminline, do not copy it')
     options = parser.parse_args()
     message = 'Another set-up works in this folder: waiting for it.'
-    with _support.lock(ROOT / '.venv.lock', message) as descriptor:
+    with lock(ROOT / '.venv.lock', message) as descriptor:
         # pip inherits the lock: killed alone, this program leaves a pip that still writes.
         steps = plan(options.editable)
         set_up(Environment(ROOT / '.venv', inherit=(descriptor,)), steps, options)
@@ -259,5 +260,5 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-    with _support.user_errors('setup'):
+    with user_errors('setup'):
         main()
