@@ -2,31 +2,29 @@
 
 import os
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-import build_mmcv
 import errors
-import install
 import processes
+import steps
+from virtual_environment import Environment
 
-ROOT = Path(__file__).parents[2]
-INSTALL = ROOT / 'environment' / 'install.py'
+INSTALL = Path(__file__).parents[2] / 'environment' / 'install.py'
 
 
 def test_too_little_disk_and_a_missing_compiler_are_said_before_any_download(monkeypatch, tmp_path):
     monkeypatch.setenv('MMINLINE_CACHE', str(tmp_path / 'cache'))
-    environment = install.Environment(tmp_path / '.venv')
+    environment = Environment(tmp_path / '.venv')
     monkeypatch.setattr(errors, 'free_gigabytes', lambda folder: 1.0)
     with pytest.raises(errors.UserError, match='1.0 GB free and 3.0 GB are needed'):
-        install.make_venv(environment, options=None)
+        steps.make_venv(environment, options=None)
 
     monkeypatch.setenv('CXX', 'no-such-compiler')
     with pytest.raises(errors.UserError, match='No C.. compiler was found'):
-        install.make_venv(environment, options=None)
+        steps.make_venv(environment, options=None)
     assert not environment.folder.exists()
 
 
@@ -70,17 +68,3 @@ def test_a_failed_command_is_explained(tmp_path, output, cure):
 
     with pytest.raises(errors.UserError, match=cure):
         processes.run_logged(command, tmp_path / 'log', dict(os.environ))
-
-
-def test_versions_written_in_two_places_agree():
-    openmmlab = (ROOT / 'requirements' / 'openmmlab.txt').read_text()
-
-    assert f'mmcv=={build_mmcv.MMCV_VERSION}\n' in openmmlab
-
-
-def test_make_alone_prints_a_line_for_each_target():
-    listed = subprocess.run(['make', '-C', ROOT], capture_output=True, text=True, check=True).stdout
-
-    for target in ('setup', 'develop', 'demo', 'test', 'lint', 'bench', 'clean'):
-        assert f'make {target} ' in listed
-    assert 'PYTHON ' in listed and 'TORCH_INDEX ' in listed

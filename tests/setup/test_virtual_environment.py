@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 import errors
-import install
 import processes
+from virtual_environment import Environment, Step
+from virtual_environment import set_up as run_steps
 
 ENVIRONMENT = Path(__file__).parents[2] / 'environment'
 
@@ -36,9 +37,9 @@ def set_up(tmp_path):
 
         fail = marks.pop('fail', None)
         marks = {'venv': '1', 'torch': '1', 'project': '1', **marks}
-        steps = [(name, step(name), mark) for name, mark in marks.items()]
+        steps = [Step(name, step(name), mark) for name, mark in marks.items()]
         try:
-            install.set_up(install.Environment(tmp_path / '.venv'), steps, fail)
+            run_steps(Environment(tmp_path / '.venv'), steps, fail)
         except RuntimeError:
             done.append('failed')
         return done
@@ -84,14 +85,14 @@ def test_an_environment_of_the_user_is_never_touched(tmp_path):
     (tmp_path / '.venv' / 'bin').mkdir(parents=True)
 
     with pytest.raises(errors.UserError, match='not made by make setup'):
-        install.Environment(tmp_path / '.venv')
+        Environment(tmp_path / '.venv')
 
 
 def test_a_killed_set_up_is_finished_by_the_next_run(set_up, tmp_path):
     code = (
         f'import os, pathlib, signal, sys; sys.path.insert(0, {str(ENVIRONMENT)!r})\n'
-        'import install\n'
-        f'environment = install.Environment(pathlib.Path({str(tmp_path / ".venv")!r}))\n'
+        'from virtual_environment import Environment\n'
+        f'environment = Environment(pathlib.Path({str(tmp_path / ".venv")!r}))\n'
         'environment.folder.mkdir()\n'
         'with environment.writing(): pass\n'
         'environment.save(venv="1")\n'
@@ -128,41 +129,3 @@ def test_a_program_that_outlives_the_set_up_still_holds_its_lock(tmp_path):
         orphan.kill()
         orphan.wait()
     assert waiter.wait(timeout=60) == 0
-
-
-def test_the_plan_follows_every_input(monkeypatch, tmp_path):
-    for name in ('torch.txt', 'openmmlab.txt', 'export.txt', 'dev.txt', 'constraints.txt'):
-        (tmp_path / name).write_text('')
-    (tmp_path / 'mminline').mkdir()
-    monkeypatch.setattr(install, 'ROOT', tmp_path)
-    monkeypatch.setattr(install, 'PINS', tmp_path)
-
-    def changed_by(path: str) -> list[bool]:
-        before = install.plan(editable=False)
-        (tmp_path / path).write_text('changed')
-        after = install.plan(editable=False)
-        return [old[2] != new[2] for old, new in zip(before, after, strict=True)]
-
-    no, yes = False, True
-    assert changed_by('constraints.txt') == [no, yes, yes, yes, yes]
-    assert changed_by('torch.txt') == [no, yes, yes, yes, yes]
-    assert changed_by('openmmlab.txt') == [no, no, no, yes, yes]
-    assert changed_by('export.txt') == [no, no, no, yes, yes]
-    assert changed_by('dev.txt') == [no, no, no, yes, yes]
-    assert changed_by('mminline/new.py') == [no, no, no, no, yes]
-    assert changed_by('notes.txt') == [no, no, no, no, no]
-
-
-def test_developing_and_back_reinstalls_the_project_alone():
-    wheel, editable = install.plan(editable=False), install.plan(editable=True)
-
-    assert wheel[:-1] == editable[:-1]
-    assert wheel[-1] != editable[-1]
-
-
-def test_the_copy_for_the_wheel_holds_no_leftovers(tmp_path):
-    install.copy_project(tmp_path)
-    names = {path.name for path in tmp_path.rglob('*')}
-
-    assert {'mminline', 'configs', 'tools', 'setup.py', 'model-index.yml'} <= names
-    assert not names & {'__pycache__', 'build', 'tests', '.venv', '.mim', 'mminline.egg-info'}

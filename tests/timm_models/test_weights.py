@@ -7,10 +7,10 @@ from timm.models import save_for_hf
 from torch import nn
 
 import mminline.timm_models  # noqa: F401
-from golden import golden_image, golden_outputs, official_state_dict
+from helpers.golden import golden_image, golden_outputs, official_state_dict
+from helpers.tiny import SIZES, SWIN_SIZES, image, randomize
 from mminline.checkpoints.download import PUBLISHED
 from mminline.models import InLinePVT, InLineSwin
-from tiny import SIZES, SWIN_SIZES, image, randomize
 
 FILE = 'inline-pvt-tiny.pth'
 

@@ -8,9 +8,9 @@ from timm.optim import create_optimizer_v2
 from torch import nn
 
 import mminline.timm_models  # noqa: F401
-from golden import NAMES, golden_image, golden_outputs, official_state_dict
+from helpers.golden import NAMES, golden_image, golden_outputs, official_state_dict
+from helpers.tiny import BACKBONES, SIZES, SWIN_SIZES, build, gradients, image, randomize
 from mminline.models import InLinePVT
-from tiny import BACKBONES, SIZES, SWIN_SIZES, build, gradients, image, randomize
 
 PARAMETERS = {
     'inline_pvt_tiny': 12_032_232,
