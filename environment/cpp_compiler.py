@@ -1,4 +1,4 @@
-"""The C++ compiler that builds mmcv: which one it is, its flags, torch's headers precompiled."""
+"""C++ compiler that builds mmcv: its checks, its flags, torch's headers precompiled."""
 
 import os
 import shlex

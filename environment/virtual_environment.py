@@ -1,4 +1,4 @@
-"""A virtual environment that is set up step by step, and the record of what is done in it.
+"""Virtual environment that is set up step by step, with a record of the finished steps.
 
 A step counts as done when its record, a hash of all that it depends on, was written after it
 ended; so an interrupted set-up is finished by the next run, and a finished one costs the time
@@ -18,7 +18,7 @@ from processes import clean_environment, run_logged
 
 
 class Environment:
-    """A virtual environment and the record of what was finished in it."""
+    """Virtual environment and the record of what was finished in it."""
 
     def __init__(self, folder: Path, inherit: tuple[int, ...] = ()) -> None:
         self.folder = folder
@@ -72,7 +72,7 @@ class Environment:
 
 
 class Step(NamedTuple):
-    """A part of the set-up.
+    """Part of the set-up.
 
     Args:
         name: Title and key in the record.

@@ -1,4 +1,4 @@
-"""What the README shows works as it stands there."""
+"""Configs and commands of the README, run as they are written."""
 
 import re
 import shlex

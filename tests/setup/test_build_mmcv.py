@@ -1,4 +1,4 @@
-"""The builder of mmcv: its cache, its locks, and an answer to each thing that can go wrong."""
+"""Builder of mmcv: its cache, its locks, and an answer to each thing that can go wrong."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ WHEEL = 'mmcv-2.1.0-py3-none-any.whl'
 
 @pytest.fixture
 def builder(monkeypatch, tmp_path):
-    """The builder with an empty cache."""
+    """Builder with an empty cache."""
     monkeypatch.setenv('MMINLINE_CACHE', str(tmp_path / 'cache'))
     return build_mmcv
 

@@ -1,4 +1,4 @@
-"""The targets of the Makefile, with programs in place of Python that note how they were called."""
+"""Targets of the Makefile, run with programs in place of Python that note their arguments."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What is in the wheel, what is not in the tree, and what the installed package needs."""
+"""Contents of the wheel and the source archive, and needs of the installed package."""
 
 import ast
 import email

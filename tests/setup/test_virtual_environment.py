@@ -1,4 +1,4 @@
-"""``make setup``: what is done is not done again, what was interrupted is never taken for done."""
+"""Set-up in steps: finished ones are not repeated, interrupted ones never taken for finished."""
 
 import json
 import signal

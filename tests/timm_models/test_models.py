@@ -1,4 +1,4 @@
-"""The classifiers as timm makes them: values, counts, and each part of timm's interface."""
+"""Classifiers as timm makes them: values, counts, and each part of timm's interface."""
 
 import pytest
 import timm
@@ -209,5 +209,6 @@ def test_the_switches_of_the_ablations_are_there_and_strange_words_are_not(name)
     picture = image(1, 3, 64, 64)
 
     assert (plain(picture) - switched(picture)).abs().max() > 1e-3
-    with pytest.raises(TypeError, match='frozen_stages'):
-        create(name, frozen_stages=1)
+    for word in ('frozen_stages', 'with_cp', 'in_channels', 'pretrain_size'):  # of the backbones
+        with pytest.raises(TypeError, match=word):
+            create(name, **{word: 1})
