@@ -1,4 +1,4 @@
-"""The stages of a backbone as a classifier, with the methods that timm looks for."""
+"""Classifier from the stages of a backbone, with the methods that timm looks for."""
 
 from collections.abc import Sequence
 

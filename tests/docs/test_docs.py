@@ -12,7 +12,10 @@ from mminline.layers import Block, InLineAttention, SoftmaxAttention, attention,
 from mminline.models import InLinePVT, InLineSwin
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ('benchmarks', 'configs', 'docs', 'mminline', 'requirements', 'tests', 'tools')
+FOLDERS = (
+    *('benchmarks', 'configs', 'docs', 'environment', 'mminline', 'requirements', 'tests'),
+    'tools',
+)
 PAGES = sorted(
     page
     for folder in ('.', 'docs', 'configs', 'benchmarks')

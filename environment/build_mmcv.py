@@ -8,7 +8,7 @@ information, and with torch's headers parsed once instead of once per file (gcc,
 Finished wheels are kept in $MMINLINE_CACHE, else in mminline/ of $XDG_CACHE_HOME or ~/.cache,
 one for each mmcv, torch, Python and platform. Its path is printed, unless --out says where to:
 
-    python tools/build_mmcv.py --out wheels && pip install wheels/mmcv-*.whl
+    python environment/build_mmcv.py --out wheels && pip install wheels/mmcv-*.whl
 """
 
 import argparse
@@ -17,7 +17,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 import sysconfig
 import tempfile
@@ -27,8 +26,9 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
-import _support
-from _support import NO_PKG_RESOURCES, UserError
+from cpp_compiler import check_compiler, precompile_header
+from errors import NO_PKG_RESOURCES, UserError, check_disk, user_errors
+from processes import clean_environment, lock, run_logged, show_status
 
 MMCV_VERSION = '2.1.0'
 # Naming CFLAGS makes setuptools drop its own flags, so the optimisation level has to be here.
@@ -63,13 +63,13 @@ def build(version: str, with_cuda: bool, jobs: int) -> Path:
     torch = import_torch()
     folder = cache_folder() / wheel_key(version, torch.__version__, with_cuda)
     folder.mkdir(parents=True, exist_ok=True)
-    with _support.lock(folder / 'lock', 'Another build of this wheel runs: waiting for it.'):
+    with lock(folder / 'lock', 'Another build of this wheel runs: waiting for it.'):
         if wheels := sorted(folder.glob('mmcv-*.whl')):
             print(f'mmcv {version} was built before, in {folder}.', flush=True)
             return wheels[0]
         environment = build_environment(with_cuda, jobs)
         check_tools(torch, with_cuda, environment['PATH'])
-        _support.check_disk(folder, BUILD_GIGABYTES)
+        check_disk(folder, BUILD_GIGABYTES)
         for leftover in folder.glob('build-*/'):  # of a killed build
             shutil.rmtree(leftover, ignore_errors=True)
         with tempfile.TemporaryDirectory(prefix='build-', dir=folder) as work:
@@ -91,60 +91,13 @@ def compile_wheel(version: str, work: Path, environment: dict[str, str]) -> Path
     # The cache of pip knows nothing of torch's version; build isolation would hide torch.
     command += ['--no-binary', 'mmcv', '--no-cache-dir', '--no-build-isolation', '--no-deps']
     command += ['--wheel-dir', str(work)]
-    _support.run_logged(command, work.parent / 'build.log', environment, compile_progress())
+    run_logged(command, work.parent / 'build.log', environment, compile_progress())
     print(f'Compiled mmcv {version} in {time.perf_counter() - start:.0f} s.', flush=True)
     return next(work.glob('mmcv*.whl'))
 
 
-def precompile_header(work: Path, environment: dict[str, str]) -> Path | None:
-    """Have gcc parse torch's headers once, with exactly the flags of the extension.
-
-    gcc takes the parsed form where flags and macros agree and the text where they do not: a
-    wrong guess costs time, never correctness.
-    """
-    if environment['FORCE_CUDA'] == '1' or not is_gcc(environment):
-        print('No precompiled header (that needs gcc and a CPU build): this takes longer.')
-        return None
-    from torch.utils.cpp_extension import include_paths
-
-    header = work / 'torch_types.h'
-    header.write_text('#include <torch/types.h>\n')
-    includes = [f'-I{path}' for path in (*include_paths(), sysconfig.get_path('include'))]
-    macros = ['-DTORCH_API_INCLUDE_EXTENSION_H', '-DTORCH_EXTENSION_NAME=_ext']
-    command = [*compiler(environment), *setuptools_flags(environment), *includes, *macros]
-    command += ['-std=c++17', '-x', 'c++-header', str(header), '-o', f'{header}.gch']
-    finished = subprocess.run(command, env=environment, capture_output=True, text=True)
-    if finished.returncode:
-        print('No precompiled header, so this takes longer:', finished.stderr.strip()[-300:])
-        return None
-    return header
-
-
-def setuptools_flags(environment: dict[str, str]) -> list[str]:
-    """The flags with which setuptools compiles extensions, as it says itself."""
-    code = (
-        'import setuptools, distutils.ccompiler, distutils.sysconfig\n'
-        'compiler = distutils.ccompiler.new_compiler()\n'
-        'distutils.sysconfig.customize_compiler(compiler)\n'
-        'print(*compiler.compiler_so[1:], sep="\\n")'
-    )
-    command = [sys.executable, '-I', '-W', 'ignore', '-c', code]
-    return subprocess.check_output(command, env=environment, text=True).splitlines()
-
-
-def compiler(environment: dict[str, str]) -> list[str]:
-    """The command with which torch compiles C++."""
-    return shlex.split(environment.get('CXX') or 'c++')
-
-
-def is_gcc(environment: dict[str, str]) -> bool:
-    command = [*compiler(environment), '-dM', '-E', '-x', 'c++', os.devnull]
-    macros = subprocess.run(command, env=environment, capture_output=True, text=True).stdout
-    return '__GNUC__' in macros and '__clang__' not in macros
-
-
 def build_environment(with_cuda: bool, jobs: int) -> dict[str, str]:
-    environment = _support.clean_environment()
+    environment = clean_environment()
     if not with_cuda:
         # mmcv adds its CUDA ops wherever it sees a GPU, asked to or not.
         environment['CUDA_VISIBLE_DEVICES'] = ''
@@ -193,20 +146,6 @@ def check_tools(torch: ModuleType, with_cuda: bool, path: str) -> None:
         print('Building the ops for CPUs alone; --cuda adds those for GPUs.')
 
 
-def check_compiler() -> None:
-    name = compiler(dict(os.environ))[0]
-    if not shutil.which(name):
-        raise UserError(
-            f'No C++ compiler was found (looked for {name}): install one (Debian, Ubuntu: '
-            'apt install g++; Fedora: dnf install gcc-c++), or name yours in CXX.'
-        )
-    if not Path(sysconfig.get_path('include'), 'Python.h').exists():
-        raise UserError(
-            "Python's C headers are missing: install them (Debian, Ubuntu: apt install "
-            'python3-dev; Fedora: dnf install python3-devel).'
-        )
-
-
 def check_wheel(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         if not any(re.match(r'mmcv/_ext\..*so$', name) for name in archive.namelist()):
@@ -236,7 +175,7 @@ def compile_progress() -> Callable[[str], None]:
         nonlocal reported
         if match := re.match(r'\s*\[(\d+)/(\d+)\]', line):
             done, total = map(int, match.groups())
-            _support.show_status(f'{done} of {total} files')
+            show_status(f'{done} of {total} files')
             if not sys.stdout.isatty() and done * 10 // total > reported:
                 reported = done * 10 // total
                 print(f'  {done} of {total} files', flush=True)
@@ -245,5 +184,5 @@ def compile_progress() -> Callable[[str], None]:
 
 
 if __name__ == '__main__':
-    with _support.user_errors('build_mmcv'):
+    with user_errors('build_mmcv'):
         main()

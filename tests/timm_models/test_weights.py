@@ -3,12 +3,12 @@
 import pytest
 import timm
 import torch
-from golden import golden_image, golden_outputs, official_state_dict
 from timm.models import save_for_hf
-from tiny import SIZES, SWIN_SIZES, image, randomize
 from torch import nn
 
 import mminline.timm_models  # noqa: F401
+from helpers.golden import golden_image, golden_outputs, official_state_dict
+from helpers.tiny import SIZES, SWIN_SIZES, image, randomize
 from mminline.checkpoints.download import PUBLISHED
 from mminline.models import InLinePVT, InLineSwin
 

@@ -1,15 +1,15 @@
-"""The classifiers as timm makes them: values, counts, and each part of timm's interface."""
+"""Classifiers as timm makes them: values, counts, and each part of timm's interface."""
 
 import pytest
 import timm
 import torch
-from golden import NAMES, golden_image, golden_outputs, official_state_dict
 from timm.models import group_parameters
 from timm.optim import create_optimizer_v2
-from tiny import BACKBONES, SIZES, SWIN_SIZES, build, gradients, image, randomize
 from torch import nn
 
 import mminline.timm_models  # noqa: F401
+from helpers.golden import NAMES, golden_image, golden_outputs, official_state_dict
+from helpers.tiny import BACKBONES, SIZES, SWIN_SIZES, build, gradients, image, randomize
 from mminline.models import InLinePVT
 
 PARAMETERS = {
@@ -209,5 +209,6 @@ def test_the_switches_of_the_ablations_are_there_and_strange_words_are_not(name)
     picture = image(1, 3, 64, 64)
 
     assert (plain(picture) - switched(picture)).abs().max() > 1e-3
-    with pytest.raises(TypeError, match='frozen_stages'):
-        create(name, frozen_stages=1)
+    for word in ('frozen_stages', 'with_cp', 'in_channels', 'pretrain_size'):  # of the backbones
+        with pytest.raises(TypeError, match=word):
+            create(name, **{word: 1})

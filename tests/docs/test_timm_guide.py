@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from mmengine.registry import MODELS
 
-GUIDE = (Path(__file__).parents[1] / 'docs' / 'timm.md').read_text()
+GUIDE = (Path(__file__).parents[2] / 'docs' / 'timm.md').read_text()
 FIRST_STEPS, DRAW, TRAIN, HAND_ON = re.findall(r'```python\n(.*?)```', GUIDE, re.S)
 SMALL = dict(
     embed_dims=(16, 32, 48, 64),

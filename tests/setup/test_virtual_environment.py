@@ -1,4 +1,4 @@
-"""``make setup``: what is done is not done again, what was interrupted is never taken for done."""
+"""Set-up in steps: finished ones are not repeated, interrupted ones never taken for finished."""
 
 import json
 import signal
@@ -8,12 +8,16 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-INSTALL = ROOT / 'requirements' / 'install.py'
+import errors
+import processes
+from virtual_environment import Environment, Step
+from virtual_environment import set_up as run_steps
+
+ENVIRONMENT = Path(__file__).parents[2] / 'environment'
 
 
 @pytest.fixture
-def set_up(installer, tmp_path):
+def set_up(tmp_path):
     """A function that sets a .venv up with steps that only write their names down."""
 
     def run(**marks) -> list[str]:
@@ -33,9 +37,9 @@ def set_up(installer, tmp_path):
 
         fail = marks.pop('fail', None)
         marks = {'venv': '1', 'torch': '1', 'project': '1', **marks}
-        steps = [(name, step(name), mark) for name, mark in marks.items()]
+        steps = [Step(name, step(name), mark) for name, mark in marks.items()]
         try:
-            installer.set_up(installer.Environment(tmp_path / '.venv'), steps, fail)
+            run_steps(Environment(tmp_path / '.venv'), steps, fail)
         except RuntimeError:
             done.append('failed')
         return done
@@ -77,19 +81,18 @@ def test_a_step_that_broke_after_writing_is_repeated_even_for_the_old_sources(se
     assert set_up(project='1') == ['project']
 
 
-def test_an_environment_of_the_user_is_never_touched(installer, tmp_path):
+def test_an_environment_of_the_user_is_never_touched(tmp_path):
     (tmp_path / '.venv' / 'bin').mkdir(parents=True)
 
-    with pytest.raises(installer._support.UserError, match='not made by make setup'):
-        installer.Environment(tmp_path / '.venv')
+    with pytest.raises(errors.UserError, match='not made by make setup'):
+        Environment(tmp_path / '.venv')
 
 
 def test_a_killed_set_up_is_finished_by_the_next_run(set_up, tmp_path):
     code = (
-        'import importlib.util, os, pathlib, signal, sys\n'
-        f'spec = importlib.util.spec_from_file_location("install", {str(INSTALL)!r})\n'
-        'install = importlib.util.module_from_spec(spec); spec.loader.exec_module(install)\n'
-        f'environment = install.Environment(pathlib.Path({str(tmp_path / ".venv")!r}))\n'
+        f'import os, pathlib, signal, sys; sys.path.insert(0, {str(ENVIRONMENT)!r})\n'
+        'from virtual_environment import Environment\n'
+        f'environment = Environment(pathlib.Path({str(tmp_path / ".venv")!r}))\n'
         'environment.folder.mkdir()\n'
         'with environment.writing(): pass\n'
         'environment.save(venv="1")\n'
@@ -110,15 +113,14 @@ def test_a_removal_that_was_killed_is_completed(set_up, tmp_path):
     assert not (tmp_path / '.venv.old').exists()
 
 
-def test_a_program_that_outlives_the_set_up_still_holds_its_lock(installer, tmp_path):
-    support = installer._support
-    with support.lock(tmp_path / 'lock', '') as descriptor:
+def test_a_program_that_outlives_the_set_up_still_holds_its_lock(tmp_path):
+    with processes.lock(tmp_path / 'lock', '') as descriptor:
         orphan = subprocess.Popen(['sleep', '60'], pass_fds=(descriptor,))
     try:
         code = (
-            f'import sys; sys.path.insert(0, {str(ROOT / "tools")!r})\n'
-            'import _support, pathlib\n'
-            f'with _support.lock(pathlib.Path({str(tmp_path / "lock")!r}), "waiting"): pass'
+            f'import sys; sys.path.insert(0, {str(ENVIRONMENT)!r})\n'
+            'import pathlib, processes\n'
+            f'with processes.lock(pathlib.Path({str(tmp_path / "lock")!r}), "waiting"): pass'
         )
         waiter = subprocess.Popen([sys.executable, '-c', code], stdout=subprocess.PIPE, text=True)
         assert waiter.stdout.readline() == 'waiting\n'
@@ -127,41 +129,3 @@ def test_a_program_that_outlives_the_set_up_still_holds_its_lock(installer, tmp_
         orphan.kill()
         orphan.wait()
     assert waiter.wait(timeout=60) == 0
-
-
-def test_the_plan_follows_every_input(installer, monkeypatch, tmp_path):
-    for name in ('torch.txt', 'openmmlab.txt', 'export.txt', 'dev.txt', 'constraints.txt'):
-        (tmp_path / name).write_text('')
-    (tmp_path / 'mminline').mkdir()
-    monkeypatch.setattr(installer, 'ROOT', tmp_path)
-    monkeypatch.setattr(installer, 'PINS', tmp_path)
-
-    def changed_by(path: str) -> list[bool]:
-        before = installer.plan(editable=False)
-        (tmp_path / path).write_text('changed')
-        after = installer.plan(editable=False)
-        return [old[2] != new[2] for old, new in zip(before, after, strict=True)]
-
-    no, yes = False, True
-    assert changed_by('constraints.txt') == [no, yes, yes, yes, yes]
-    assert changed_by('torch.txt') == [no, yes, yes, yes, yes]
-    assert changed_by('openmmlab.txt') == [no, no, no, yes, yes]
-    assert changed_by('export.txt') == [no, no, no, yes, yes]
-    assert changed_by('dev.txt') == [no, no, no, yes, yes]
-    assert changed_by('mminline/new.py') == [no, no, no, no, yes]
-    assert changed_by('notes.txt') == [no, no, no, no, no]
-
-
-def test_developing_and_back_reinstalls_the_project_alone(installer):
-    wheel, editable = installer.plan(editable=False), installer.plan(editable=True)
-
-    assert wheel[:-1] == editable[:-1]
-    assert wheel[-1] != editable[-1]
-
-
-def test_the_copy_for_the_wheel_holds_no_leftovers(installer, tmp_path):
-    installer.copy_project(tmp_path)
-    names = {path.name for path in tmp_path.rglob('*')}
-
-    assert {'mminline', 'configs', 'tools', 'setup.py', 'model-index.yml'} <= names
-    assert not names & {'__pycache__', 'build', 'tests', '.venv', '.mim', 'mminline.egg-info'}

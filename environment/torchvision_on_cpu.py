@@ -1,9 +1,10 @@
-"""Lets a CUDA build of torchvision, the only kind on PyPI, be imported beside a CPU torch.
+"""Let a CUDA build of torchvision, the only kind on PyPI, be imported beside a CPU torch.
 
 Its compiled operators do not load there, and Python code that describes two of them for
-compilers then fails on their absence. Declared, without a kernel, they satisfy that code; all of
-torchvision that needs no compiled operator works. Python imports this at every start in
-``.venv-timm``, so it costs nothing until torchvision is imported.
+compilers then fails on their absence; the import of mmseg and mmengine's ``collect_env`` fail
+with it. Declared, without a kernel, they satisfy that code; all of torchvision that needs no
+compiled operator works. Python imports this at every start in ``.venv``, so it costs nothing
+until torchvision is imported.
 """
 
 import sys
