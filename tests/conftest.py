@@ -26,7 +26,6 @@ def shapes(tmp_path_factory) -> Path:
 def run(monkeypatch):
     """Run a tool in this process, as from the command line."""
     tools = Path(__file__).parents[1] / 'tools'
-    monkeypatch.syspath_prepend(tools)
 
     def run_tool(name: str, *arguments: object) -> None:
         monkeypatch.setattr(sys, 'argv', [name, *map(str, arguments)])

@@ -1,4 +1,4 @@
-"""Progress of the demo on the screen: what is being done, and how long all will still take."""
+"""Progress on the screen: what is being done, and how long all will still take."""
 
 import contextlib
 import re
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
-import _support
+from .commands import show_status
 
 QUIET_SECONDS = 20
 # A line of mmengine's log: "Iter(train) [ 10/600]  lr: 1e-4  ...  loss: 3.8546  loss_cls: ..."
@@ -20,7 +20,7 @@ def clock(seconds: float) -> str:
 
 
 class Progress:
-    """Times the parts of the demo, of which some run at the same time, and foretells the end.
+    """Times the parts of the demo, of which some run at the same time, and estimates the end.
 
     Args:
         parts: Each part with the seconds that it takes, about. Only their proportions matter
@@ -30,8 +30,8 @@ class Progress:
     def __init__(self, parts: dict[str, float]) -> None:
         self.expected = parts
         self.seconds: dict[str, float] = {}
-        self._begin = time.monotonic()
-        self._said = 0.0
+        self._start = time.monotonic()
+        self._last_print = 0.0
         self._shares: dict[str, float] = {}
         self._states: dict[str, str] = {}
         self._interrupted = False
@@ -43,15 +43,15 @@ class Progress:
         Yields:
             A function that takes notice of each line that a program prints.
         """
-        begin = time.monotonic()
+        start = time.monotonic()
         number = list(self.expected).index(name) + 1
         title = f'[{number}/{len(self.expected)}] {title}'
         self._shares[name], self._states[name] = 0.0, title
-        self._say(title)
+        self._print_status(title)
         yield partial(self._report, name, title)
         del self._shares[name], self._states[name]
-        self.seconds[name] = time.monotonic() - begin
-        _support.show_status('')
+        self.seconds[name] = time.monotonic() - start
+        show_status('')
         print(f'{title}: {clock(self.seconds[name])}', flush=True)
 
     def interrupt(self) -> None:
@@ -60,7 +60,7 @@ class Progress:
 
     def elapsed(self) -> float:
         """Seconds since the beginning."""
-        return time.monotonic() - self._begin
+        return time.monotonic() - self._start
 
     def time_left(self) -> float:
         """Seconds to the end of the last part, at the pace so far."""
@@ -81,12 +81,14 @@ class Progress:
         self._shares[name] = int(done) / int(count)
         loss = f', loss {float(loss):.2f}' if loss else ''
         self._states[name] = f'{title}: {done}/{count}{loss}'
-        self._say(f'{"; ".join(self._states.values())}, {clock(self.time_left())} to the end')
+        self._print_status(
+            f'{"; ".join(self._states.values())}, {clock(self.time_left())} to the end'
+        )
 
-    def _say(self, text: str) -> None:
+    def _print_status(self, text: str) -> None:
         """Rewrite the status line of a terminal; elsewhere print a line now and then."""
         if sys.stdout.isatty():
-            _support.show_status(text)
-        elif time.monotonic() - self._said > QUIET_SECONDS:
-            self._said = time.monotonic()
+            show_status(text)
+        elif time.monotonic() - self._last_print > QUIET_SECONDS:
+            self._last_print = time.monotonic()
             print(f'  {text}', flush=True)

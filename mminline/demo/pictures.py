@@ -1,4 +1,4 @@
-"""Pictures of what the demo has learnt: a contact sheet, and learning curves."""
+"""Pictures of what was learnt: a contact sheet, and learning curves."""
 
 import json
 from collections import defaultdict
@@ -10,14 +10,14 @@ import mmcv
 import numpy as np
 from pycocotools import mask as run_lengths
 
-from _demo_runs import Run
-from mminline.datasets import CLASSES, PALETTE, SEMANTIC_PALETTE
+from ..datasets import CLASSES, PALETTE, SEMANTIC_PALETTE
+from .runs import Run
 
 matplotlib.use('Agg')  # a picture in a file needs no screen
 from matplotlib import patches, patheffects, pyplot
 
 SCENES = 6
-SURE = 0.5  # predicted figures are shown from this score on
+SCORE_THR = 0.5  # predicted figures are shown from this score on
 INK, PALE = '#222222', '#888888'
 COLOURS = dict(box_AP='#0072b2', mask_AP='#d55e00', mIoU='#009e73')
 OUTLINE = [patheffects.withStroke(linewidth=2, foreground=INK)]
@@ -52,10 +52,10 @@ def draw_contact_sheet(runs: list[Run], data: Path, path: Path) -> None:
 
 
 def _instance_layers(run: Run, data: Path) -> tuple[Callable, Callable]:
-    """What draws the figures of the truth, and those that were predicted."""
+    """Functions that draw the figures of the truth, and those that were predicted."""
     truth = json.loads((data / 'annotations' / 'instances_val.json').read_text())
     predictions = json.loads(run.predictions.with_suffix('.segm.json').read_text())
-    sure = [figure for figure in predictions if figure['score'] >= SURE]
+    sure = [figure for figure in predictions if figure['score'] >= SCORE_THR]
     ids = {image['file_name']: image['id'] for image in truth['images']}
 
     def layer(figures: list[dict]) -> Callable:
@@ -86,7 +86,7 @@ def _draw_figure(panel: pyplot.Axes, figure: dict) -> None:
 
 
 def _semantic_layers(run: Run, data: Path) -> tuple[Callable, Callable]:
-    """What draws the classes of the truth, and those that were predicted."""
+    """Functions that draw the classes of the truth, and those that were predicted."""
     palette = np.array(SEMANTIC_PALETTE, np.uint8)
 
     def layer(folder: Path) -> Callable:

@@ -1,4 +1,4 @@
-"""What the demo trains, and how to read the folder that a run of it leaves."""
+"""Methods that the demo trains, and how to read the folder that a run leaves."""
 
 import json
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ class Method:
 
     @property
     def prediction_option(self) -> str:
-        """Which setting of its evaluator keeps the predictions that are measured."""
+        """Setting of its evaluator that keeps the predictions which are measured."""
         return 'outfile_prefix' if self.task == 'instance' else 'output_dir'
 
 
@@ -69,16 +69,16 @@ class Run:
 
     @property
     def predictions(self) -> Path:
-        """Where testing puts what was predicted for the validation scenes."""
+        """Folder or prefix of what testing predicts for the validation scenes."""
         return self.folder / 'predictions'
 
     @property
     def checkpoint(self) -> Path:
-        """The weights at the end of training, as mmengine notes them."""
+        """Weights at the end of training, as mmengine notes them."""
         return Path((self.folder / 'last_checkpoint').read_text())
 
     def scores(self) -> dict[str, float]:
-        """The scores of the test, as fractions."""
+        """Scores of the test, as fractions."""
         (path,) = self.folder.glob('test/*/*.json')
         return _fractions(json.loads(path.read_text()), self.method.task)
 
@@ -87,7 +87,7 @@ class Run:
         return [(line['step'], line['loss']) for line in self._scalars() if 'loss' in line]
 
     def validations(self) -> dict[str, list[tuple[int, float]]]:
-        """Of each score the iteration and the value, all through training."""
+        """Iteration and value of each score, all through training."""
         points = {name: [] for name in SCORES[self.method.task]}
         for line in self._scalars():
             for name, value in _fractions(line, self.method.task).items():
