@@ -7,9 +7,7 @@ import pytest
 
 from helpers.shipped_configs import ROOT
 
-TOOLS = [
-    ROOT / 'tools' / f'{name}.py' for name in ('analyze_attention', 'compare_attention', 'export')
-]
+TOOLS = sorted((ROOT / 'tools').glob('*.py'))
 
 
 @pytest.mark.parametrize('path', TOOLS, ids=lambda path: path.stem)
