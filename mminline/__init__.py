@@ -1,6 +1,6 @@
 """InLine attention backbones for OpenMMLab: detection and segmentation in linear time."""
 
-from . import checkpoints, compat, models, optim
+from . import checkpoints, compat, engine, execution, models
 from .version import __version__
 
-__all__ = ['__version__', 'checkpoints', 'compat', 'models', 'optim']
+__all__ = ['__version__', 'checkpoints', 'compat', 'engine', 'execution', 'models']

@@ -1,55 +1,73 @@
-"""What lets mmengine 0.10 read its own checkpoints on torch >= 2.6.
+"""Lets torch read checkpoints of mmengine without running code.
 
-There ``torch.load`` takes only tensors and plain containers (``weights_only=True``), and refuses
-the training log that mmengine saves beside the weights: resuming, testing and inference fail.
+``torch.load`` takes only tensors and plain containers (``weights_only=True``), and refuses the
+training log that mmengine saves beside the weights: resuming, testing and inference fail.
 Importing this module allows what that log is made of, and nothing that could run code.
 """
 
+from argparse import Namespace
 from collections.abc import Callable
 from pickle import UnpicklingError
 
 import numpy as np
-import torch
 from mmengine.logging import HistoryBuffer
+from mmengine.optim import OneCycleParamScheduler
+from torch.serialization import add_safe_globals, clear_safe_globals, get_safe_globals
 
-HISTORY_METHODS = ('min', 'max', 'current', 'mean')
+# What a saved object may ask its class for, and no other.
+METHODS = {
+    HistoryBuffer: ('min', 'max', 'current', 'mean'),
+    OneCycleParamScheduler: ('_annealing_cos', '_annealing_linear'),
+}
 
 
-def history_method(owner: type, name: str) -> Callable:
+def saved_method(owner: type, name: str) -> Callable:
     """Stand in for ``getattr`` while a checkpoint is read.
 
     A saved HistoryBuffer names its statistics as ``getattr(HistoryBuffer, 'min')``. The real
     ``getattr`` would hand a crafted file everything that Python can reach.
     """
-    if owner is not HistoryBuffer or name not in HISTORY_METHODS:
-        raise UnpicklingError(f'A checkpoint may not ask for {name!r} of {owner!r}.')
+    if not isinstance(owner, type) or name not in METHODS.get(owner, ()):
+        raise UnpicklingError(f'A checkpoint may not ask for {name!r} of {owner!r}')
     return getattr(owner, name)
 
 
 def mmengine_globals() -> list[Callable | tuple[Callable, str]]:
-    """All that a checkpoint of mmengine names, each with its reason."""
+    """List what checkpoints name beside tensors, each with its reason."""
     reconstruct = np.empty(0).__reduce__()[0]
     scalar = np.float64().__reduce__()[0]
+    numbers = '?' + np.typecodes['AllInteger'] + np.typecodes['Float']
     return [
         HistoryBuffer,  # one for each logged value
-        (history_method, 'builtins.getattr'),  # its statistics
+        OneCycleParamScheduler,  # its schedule keeps a method
+        (saved_method, 'builtins.getattr'),  # how both name their methods
         np.ndarray,  # the history itself
         np.dtype,  # of that array, and of metrics
-        type(np.dtype(np.float64)),  # logged values
-        type(np.dtype(np.float32)),  # metrics of mmseg
-        type(np.dtype(np.int64)),  # their counts
+        *{type(np.dtype(code)) for code in numbers},  # logged values, scores, palettes
         # numpy 2 moved these; files name them as the numpy did that wrote them.
         (reconstruct, 'numpy._core.multiarray._reconstruct'),
         (reconstruct, 'numpy.core.multiarray._reconstruct'),
         (scalar, 'numpy._core.multiarray.scalar'),  # the best score so far
         (scalar, 'numpy.core.multiarray.scalar'),
+        Namespace,  # settings beside the weights of many other projects
     ]
 
 
 def allow_mmengine_checkpoints() -> None:
-    """Make ``torch.load`` accept checkpoints of mmengine; older torch accepts them anyway."""
-    if torch.__version__ >= (2, 6):
-        torch.serialization.add_safe_globals(mmengine_globals())
+    """Make ``torch.load`` accept checkpoints of mmengine, and never the real ``getattr``.
+
+    Called before each load: onedl-mmengine's own loader allows ``getattr`` for a while, and
+    takes what it shares with this list away when it ends.
+    """
+    allowed = get_safe_globals()
+    safe = [
+        entry
+        for entry in allowed
+        if getattr is not (entry[0] if isinstance(entry, tuple) else entry)
+    ]
+    if len(safe) < len(allowed):
+        clear_safe_globals()
+    add_safe_globals([*safe, *mmengine_globals()])
 
 
 allow_mmengine_checkpoints()

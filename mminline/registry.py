@@ -13,5 +13,5 @@ OPTIM_WRAPPER_CONSTRUCTORS = Registry(
     'optimizer wrapper constructor',
     parent=MMENGINE_OPTIM_WRAPPER_CONSTRUCTORS,
     scope='mminline',
-    locations=['mminline.optim'],
+    locations=['mminline.engine'],
 )

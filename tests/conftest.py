@@ -1,6 +1,5 @@
 """Settings that have to stand before torch is imported, and what tests of programs share."""
 
-import importlib.util
 import os
 import runpy
 import sys
@@ -11,17 +10,6 @@ import pytest
 # On virtual machines that offer AMX without letting it run, a product of bfloat16 tensors kills
 # Python; this is the best instruction set below it.
 os.environ.setdefault('ONEDNN_MAX_CPU_ISA', 'AVX512_CORE_FP16')
-
-
-@pytest.fixture
-def installer(monkeypatch):
-    """``requirements/install.py``, which is a program and in no package."""
-    monkeypatch.setattr(sys, 'path', [*sys.path])  # it adds tools/
-    path = Path(__file__).parents[1] / 'requirements' / 'install.py'
-    spec = importlib.util.spec_from_file_location('install', path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope='session')
@@ -38,7 +26,6 @@ def shapes(tmp_path_factory) -> Path:
 def run(monkeypatch):
     """Run a tool in this process, as from the command line."""
     tools = Path(__file__).parents[1] / 'tools'
-    monkeypatch.syspath_prepend(tools)
 
     def run_tool(name: str, *arguments: object) -> None:
         monkeypatch.setattr(sys, 'argv', [name, *map(str, arguments)])

@@ -8,54 +8,19 @@ import numpy as np
 import pytest
 import torch
 from mmengine.logging import HistoryBuffer
-from mmengine.model import BaseModel
-from mmengine.runner import CheckpointLoader, Runner
-from torch.torch_version import TorchVersion
+from mmengine.optim import OneCycleParamScheduler
+from mmengine.runner import CheckpointLoader
 
+from helpers.crafted import CRAFTED, Call
+from helpers.tiny_runner import make_runner
 from mminline import compat
-
-
-class LineFit(BaseModel):
-    def __init__(self):
-        super().__init__()
-        self.linear = torch.nn.Linear(1, 1)
-
-    def forward(self, inputs, mode):
-        return dict(loss=self.linear(inputs).square().mean())
-
-
-class Reduced:
-    """Pickles as a call of ``function``, as a crafted file would."""
-
-    def __init__(self, function, *arguments):
-        self.call = (function, arguments)
-
-    def __reduce__(self):
-        return self.call
-
-
-def make_runner(work_dir, max_epochs: int, resume: bool) -> Runner:
-    return Runner(
-        LineFit(),
-        work_dir=str(work_dir),
-        train_dataloader=dict(
-            dataset=[dict(inputs=torch.ones(1))] * 4,
-            sampler=dict(type='DefaultSampler', shuffle=False),
-            collate_fn=dict(type='default_collate'),
-            batch_size=2,
-        ),
-        train_cfg=dict(by_epoch=True, max_epochs=max_epochs),
-        optim_wrapper=dict(optimizer=dict(type='AdamW', lr=0.1)),
-        resume=resume,
-        experiment_name=f'{work_dir.name}-{max_epochs}',
-        log_level='ERROR',
-    )
+from mminline.checkpoints import UnsafeCheckpointError
 
 
 @pytest.fixture
 def checkpoint(tmp_path):
     """A file that a real training run left, with a score as mmseg reports it."""
-    runner = make_runner(tmp_path, max_epochs=1, resume=False)
+    runner = make_runner(tmp_path)
     runner.message_hub.update_info('best_score', np.float32(0.5))
     runner.train()
     return tmp_path / 'epoch_1.pth'
@@ -102,7 +67,7 @@ def test_files_written_by_numpy_1_load_too(tmp_path):
 
 
 def test_a_file_that_names_an_unknown_global_is_refused(tmp_path):
-    torch.save(Reduced(os.mkdir, str(tmp_path / 'made')), tmp_path / 'crafted.pth')
+    torch.save(Call(os.mkdir, str(tmp_path / 'made')), tmp_path / 'crafted.pth')
 
     with pytest.raises(UnpicklingError, match='mkdir'):
         torch.load(tmp_path / 'crafted.pth')
@@ -114,13 +79,15 @@ def test_a_file_that_names_an_unknown_global_is_refused(tmp_path):
     [
         (HistoryBuffer, '__init__'),
         (HistoryBuffer, '_statistics_methods'),
-        (Reduced(getattr, HistoryBuffer, 'min'), '__globals__'),
+        (Call(getattr, HistoryBuffer, 'min'), '__globals__'),
+        (OneCycleParamScheduler, '__init__'),
+        (OneCycleParamScheduler, 'min'),
         (np.ndarray, 'tofile'),
     ],
     ids=lambda arguments: arguments[1],
 )
 def test_a_file_that_abuses_getattr_is_refused(tmp_path, arguments):
-    torch.save(Reduced(getattr, *arguments), tmp_path / 'crafted.pth')
+    torch.save(Call(getattr, *arguments), tmp_path / 'crafted.pth')
 
     with pytest.raises(UnpicklingError, match='A checkpoint may not ask for'):
         torch.load(tmp_path / 'crafted.pth')
@@ -139,8 +106,36 @@ def test_allowing_twice_changes_nothing():
     assert set(torch.serialization.get_safe_globals()) == before
 
 
-def test_torch_without_safe_globals_is_left_alone(monkeypatch):
-    monkeypatch.setattr(torch, '__version__', TorchVersion('2.3.1'))
-    monkeypatch.delattr(torch.serialization, 'add_safe_globals')
-
+@pytest.fixture
+def allowed_by_others():
+    """Let a test allow more, and take it back."""
+    yield torch.serialization.add_safe_globals
+    torch.serialization.clear_safe_globals()
     compat.allow_mmengine_checkpoints()
+
+
+@pytest.mark.parametrize('entry', [getattr, (getattr, 'builtins.getattr')])
+def test_getattr_is_refused_even_where_others_have_allowed_it(entry, allowed_by_others, tmp_path):
+    allowed_by_others([entry])
+    CRAFTED['getattr'][0](tmp_path / 'crafted.pth', tmp_path / 'mark')
+
+    with pytest.raises(UnsafeCheckpointError, match="may not ask for '__init__'"):
+        CheckpointLoader.load_checkpoint(str(tmp_path / 'crafted.pth'))
+    assert not (tmp_path / 'mark').exists()
+
+
+def test_what_users_allow_is_loaded(allowed_by_others, tmp_path):
+    allowed_by_others([slice])
+    torch.save({'rows': slice(1, 2)}, tmp_path / 'a.pth')
+    assert CheckpointLoader.load_checkpoint(str(tmp_path / 'a.pth')) == {'rows': slice(1, 2)}
+
+
+def test_a_loader_that_takes_allowed_names_away_does_no_harm(checkpoint):
+    # As onedl-mmengine's own loader does.
+    with torch.serialization.safe_globals([getattr, HistoryBuffer, np.ndarray, np.dtype]):
+        pass
+    assert HistoryBuffer not in torch.serialization.get_safe_globals()
+
+    loaded = CheckpointLoader.load_checkpoint(str(checkpoint))
+
+    assert loaded['message_hub']['log_scalars']['train/loss'].current() > 0

@@ -18,60 +18,27 @@ docs/analysis.md has the definitions.
 """
 
 import argparse
+import inspect
 import sys
 from pathlib import Path
 
 from mmengine.config import DictAction
 from mmengine.logging import MMLogger
 
-import _report_maps
-import _report_masking
-import _reports
-import _subjects
+from mminline.analysis import reports
 from mminline.analysis.confusion import MAX_PAIRS, QUERY_DIFFERENCE, WEIGHT_DIFFERENCE
 from mminline.analysis.locality import MAX_QUERIES
+from mminline.apis import read_config
+from mminline.engine.data import check_checkpoint
 
 
-def add_model_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument('config', help='config file, of a detector or a segmentor')
-    parser.add_argument('checkpoint', nargs='?', help='file or web address of its weights')
-    parser.add_argument('--name', help='what figures call the model (default: name of the config)')
-    parser.add_argument(
-        '--also',
-        action='append',
-        default=[],
-        type=_subjects.parse_subject,
-        metavar='NAME=CONFIG[,CHECKPOINT]',
-        help='a model to compare with; may be given several times',
-    )
-    parser.add_argument(
-        '--out',
-        default='work_dirs/analysis',
-        type=Path,
-        metavar='DIR',
-        help='folder for figures and numbers (default: work_dirs/analysis)',
-    )
-    parser.add_argument(
-        '--cfg-options',
-        nargs='+',
-        action=DictAction,
-        default={},
-        metavar='KEY=VALUE',
-        help='change settings of all configs, such as val_dataloader.dataset.indices=20',
-    )
-
-
-def add_image_options(parser: argparse.ArgumentParser, limit: int | None = None) -> None:
-    parser.add_argument(
-        '--images', required=True, metavar='FOLDER', help='folder of images, or one image'
-    )
-    parser.add_argument(
-        '--limit',
-        type=positive,
-        default=limit,
-        metavar='N',
-        help=f'take the first N images of the folder (default: {limit or "all"})',
-    )
+def model_source(text: str) -> reports.ModelSource:
+    """Read ``NAME=CONFIG`` or ``NAME=CONFIG,CHECKPOINT``."""
+    name, equals, files = text.partition('=')
+    config, _, checkpoint = files.partition(',')
+    if not (name and equals and config):
+        raise argparse.ArgumentTypeError(f'has to be NAME=CONFIG[,CHECKPOINT], got {text!r}')
+    return reports.ModelSource(name, config, checkpoint or None)
 
 
 def positive(text: str) -> int:
@@ -93,105 +60,86 @@ def share(text: str) -> float:
     return value
 
 
+# fmt: off
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add('config', help='config file, of a detector or a segmentor')
+    add('checkpoint', nargs='?', help='file or web address of its weights')
+    add('--name', help='what figures call the model (default: name of the config)')
+    add('--also', action='append', default=[], type=model_source,
+        metavar='NAME=CONFIG[,CHECKPOINT]',
+        help='a model to compare with; may be given several times')
+    add('--out', default='work_dirs/analysis', type=Path, metavar='DIR',
+        help='folder for figures and numbers (default: work_dirs/analysis)')
+    add('--cfg-options', nargs='+', action=DictAction, default={}, metavar='KEY=VALUE',
+        help='change settings of all configs, such as val_dataloader.dataset.indices=20')
+
+
+def add_image_options(parser: argparse.ArgumentParser, limit: int | None = None) -> None:
+    add = parser.add_argument
+    add('--images', required=True, metavar='FOLDER', help='folder of images, or one image')
+    add('--limit', type=positive, default=limit, metavar='N',
+        help=f'take the first N images of the folder (default: {limit or "all"})')
+
+
 def add_confusion_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument('--seed', type=int, default=0, help='of what is random (default: 0)')
-    parser.add_argument(
-        '--query-difference',
-        type=share,
-        default=QUERY_DIFFERENCE,
-        metavar='A',
+    add = parser.add_argument
+    add('--seed', type=int, default=0, help='of what is random (default: 0)')
+    add('--query-difference', type=share, default=QUERY_DIFFERENCE, metavar='A',
         help='queries p, q are clearly different from |p - q| / (|p| + |q|) = A on, 1/3 for q and '
-        f'2q (default: {QUERY_DIFFERENCE})',
-    )
-    parser.add_argument(
-        '--weight-difference',
-        type=share,
-        default=WEIGHT_DIFFERENCE,
-        metavar='B',
+        f'2q (default: {QUERY_DIFFERENCE})')
+    add('--weight-difference', type=share, default=WEIGHT_DIFFERENCE, metavar='B',
         help='their weights v, w are nearly the same up to |v - w| / (|v| + |w|) = B, sums of '
         'absolute values: the share of attention that lies elsewhere '
-        f'(default: {WEIGHT_DIFFERENCE})',
-    )
-    parser.add_argument(
-        '--centred',
-        action='store_true',
+        f'(default: {WEIGHT_DIFFERENCE})')
+    add('--centred', action='store_true',
         help='compare weights less the uniform one, so that attention is not called confused for '
-        'being flat',
-    )
-    parser.add_argument(
-        '--pairs',
-        type=positive,
-        default=MAX_PAIRS,
-        metavar='P',
+        'being flat')
+    add('--pairs', dest='max_pairs', type=positive, default=MAX_PAIRS, metavar='P',
         help='a layer with at most P pairs of tokens is counted completely; of others P random '
-        f'pairs are taken (default: {MAX_PAIRS})',
-    )
+        f'pairs are taken (default: {MAX_PAIRS})')
 
 
 def add_locality_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument('--seed', type=int, default=0, help='of what is random (default: 0)')
-    parser.add_argument(
-        '--queries',
-        type=positive,
-        default=MAX_QUERIES,
-        metavar='Q',
+    add = parser.add_argument
+    add('--seed', type=int, default=0, help='of what is random (default: 0)')
+    add('--queries', dest='max_queries', type=positive, default=MAX_QUERIES, metavar='Q',
         help='of a map or window with more than Q tokens, Q random ones are looked at '
-        f'(default: {MAX_QUERIES})',
-    )
+        f'(default: {MAX_QUERIES})')
 
 
 def add_map_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        '--point',
-        nargs=2,
-        type=float,
-        action='append',
-        metavar=('X', 'Y'),
-        help='a query, in pixels of the image file; may be given several times',
-    )
-    parser.add_argument(
-        '--grid',
-        nargs=2,
-        type=positive,
-        default=(2, 2),
-        metavar=('ROWS', 'COLUMNS'),
-        help='without --point: queries evenly over the image (default: 2 2)',
-    )
-    parser.add_argument(
-        '--layer',
-        metavar='STAGE.BLOCK',
+    add = parser.add_argument
+    add('--point', dest='points', nargs=2, type=float, action='append', metavar=('X', 'Y'),
+        help='a query, in pixels of the image file; may be given several times')
+    add('--grid', nargs=2, type=positive, default=(2, 2), metavar=('ROWS', 'COLUMNS'),
+        help='without --point: queries evenly over the image (default: 2 2)')
+    add('--layer', metavar='STAGE.BLOCK',
         help='layer to draw, such as 3.1 (default: the last of the second stage, or of the first '
-        'if there is one only)',
-    )
-    parser.add_argument(
-        '--heads',
-        choices=['mean', 'each'],
-        default='mean',
-        help='draw the mean over heads, or each of them (default: mean)',
-    )
+        'if there is one only)')
+    add('--heads', choices=['mean', 'each'], default='mean',
+        help='draw the mean over heads, or each of them (default: mean)')
 
 
 def add_mask_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument('--seed', type=int, default=0, help='of what is random (default: 0)')
-    parser.add_argument(
-        '--sides',
-        nargs='+',
-        type=odd,
-        default=[3, 5, 7],
-        metavar='S',
-        help='sides of the square of tokens around each query that is hidden (default: 3 5 7)',
-    )
-    parser.add_argument(
-        '--layers',
-        nargs='+',
-        metavar='STAGE.BLOCK',
+    add = parser.add_argument
+    add('--seed', type=int, default=0, help='of what is random (default: 0)')
+    add('--sides', nargs='+', type=odd, default=[3, 5, 7], metavar='S',
+        help='sides of the square of tokens around each query that is hidden (default: 3 5 7)')
+    add('--layers', nargs='+', metavar='STAGE.BLOCK',
         help='layers in which tokens are hidden, such as 1.1 1.2 (default: all). The last stages '
-        'of a pyramid have so few tokens that a square hides all of them',
-    )
-    parser.add_argument(
-        '--metric',
-        help='score of val_evaluator to draw (default: mIoU, or AP of masks or of boxes)',
-    )
+        'of a pyramid have so few tokens that a square hides all of them')
+    add('--metric', help='score of val_evaluator to draw (default: mIoU, or AP of masks or of '
+        'boxes)')
+# fmt: on
+
+
+COMMANDS = {
+    'confusion': (reports.report_confusion, add_confusion_options),
+    'locality': (reports.report_locality, add_locality_options),
+    'map': (reports.report_maps, add_map_options),
+    'mask': (reports.report_masking, add_mask_options),
+}
 
 
 def parse_args() -> argparse.Namespace:
@@ -199,13 +147,8 @@ def parse_args() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest='command', required=True, metavar='COMMAND')
-    for name, report, add_options in (
-        ('confusion', _reports.report_confusion, add_confusion_options),
-        ('locality', _reports.report_locality, add_locality_options),
-        ('map', _report_maps.report_maps, add_map_options),
-        ('mask', _report_masking.report_masking, add_mask_options),
-    ):
-        description = report.__doc__.replace('\n    ', '\n')
+    for name, (report, add_options) in COMMANDS.items():
+        description = inspect.getdoc(report).partition('\n\nArgs:')[0]
         command = commands.add_parser(
             name,
             help=description.splitlines()[0],
@@ -216,22 +159,41 @@ def parse_args() -> argparse.Namespace:
         if name != 'mask':
             add_image_options(command, limit=3 if name == 'map' else None)
         add_options(command)
-        command.set_defaults(report=report)
     return parser.parse_args()
+
+
+def read_models(options: dict) -> list[reports.ModelSource]:
+    """Take what names the models out of the options, and read their configs."""
+    config = options.pop('config')
+    name = options.pop('name') or Path(config).stem
+    first = reports.ModelSource(name, config, options.pop('checkpoint'))
+    models = [first, *options.pop('also')]
+    names = [model.name for model in models]
+    if len(set(names)) < len(names):
+        raise ValueError(f'models have to have different names, got {", ".join(names)}: see --name')
+    for model in models:
+        if model.checkpoint:
+            check_checkpoint(model.checkpoint)
+    changes = options.pop('cfg_options')
+    return [model._replace(config=read_config(model.config, changes)) for model in models]
+
+
+def run_report(options: dict) -> None:
+    """Write the report of a command; what is left of the options are arguments of the report."""
+    report, _ = COMMANDS[options.pop('command')]
+    models = read_models(options)
+    if 'images' in options:
+        options['images'] = reports.list_images(options['images'], options.pop('limit'))
+    options['out'].mkdir(parents=True, exist_ok=True)
+    report(models, **options)
 
 
 def main() -> None:
     args = parse_args()
-    first = _subjects.Subject(args.name or Path(args.config).stem, args.config, args.checkpoint)
-    args.subjects = [first, *args.also]
-    names = [subject.name for subject in args.subjects]
-    if len(set(names)) < len(names):
-        sys.exit(f'Models have to have different names, got {", ".join(names)}: see --name.')
     # What mmengine says of every parameter that it initialises is not for here.
     MMLogger.get_current_instance().setLevel('WARNING')
     try:
-        args.out.mkdir(parents=True, exist_ok=True)
-        args.report(args)
+        run_report(vars(args))
     except (OSError, ValueError) as error:
         sys.exit(f'analyze_attention: {error}')
     except KeyboardInterrupt:

@@ -20,16 +20,18 @@ not run again: after an interruption, or with more seeds, start the same command
 """
 
 import argparse
-import json
-import os
-import statistics
 import sys
 from pathlib import Path
 
-import matplotlib.pyplot as plt
+from mminline.comparison import KINDS, compare_attention, print_table
+from mminline.datasets import LEVELS
 
-from _comparison_run import KINDS, make_config, train
-from mminline.datasets import LEVELS, write_shapes
+CONFIG = (
+    Path(__file__).resolve().parents[1]
+    / 'configs'
+    / 'segmentation'
+    / 'semantic-fpn_inline-pvt-nano_shapes.py'
+)
 
 
 def parse_args() -> argparse.Namespace:
@@ -69,108 +71,24 @@ def parse_args() -> argparse.Namespace:
     return args
 
 
-def prepare_data(root: Path, level: str, size: int) -> dict:
-    """Draw the data unless it is there, whatever the number of scenes; return its settings."""
-    record = root / 'dataset.json'
-    if not record.is_file():
-        write_shapes(root, size=size, level=level)
-    found = json.loads(record.read_text())
-    if (found['level'], found['size']) != (level, size):
-        raise ValueError(
-            f'--root {root} holds scenes of level {found["level"]} and size {found["size"]}, not '
-            f'of {level} and {size}: take another'
-        )
-    return found
-
-
-def run(kind: str, seed: int, args: argparse.Namespace, data: dict) -> dict:
-    """The result of a run, from its file if it is finished."""
-    folder = args.out / kind / f'seed_{seed}'
-    path = folder / 'result.json'
-    settings = dict(kind=kind, seed=seed, iterations=args.iterations, data=data)
-    if path.is_file():
-        result = json.loads(path.read_text())
-        if {name: result[name] for name in settings} != settings:
-            raise ValueError(
-                f'{path} is of a run with other iterations or other data: take another --out'
-            )
-        return result
-    print(f'{kind}, seed {seed}')
-    config = make_config(kind, seed, args.iterations, args.root, args.size, folder)
-    result = dict(settings, **train(config))
-    write_json(path, result)
-    return result
-
-
-def write_json(path: Path, content: object) -> None:
-    """Write under another name first: a run whose result is there is finished."""
-    partial = path.with_name(f'{path.name}.{os.getpid()}.partial')
-    partial.write_text(json.dumps(content, indent=2) + '\n')
-    os.replace(partial, path)
-
-
-def summarize(results: list[dict]) -> list[dict]:
-    """Mean and spread of each kind over its seeds."""
-    rows = []
-    for kind in dict.fromkeys(result['kind'] for result in results):
-        runs = [result for result in results if result['kind'] == kind]
-        scores = [result['mIoU'] for result in runs]
-        rows.append(
-            dict(
-                kind=kind,
-                mIoU=statistics.mean(scores),
-                deviation=statistics.stdev(scores) if len(scores) > 1 else None,
-                parameters=runs[0]['parameters'],
-                seconds=statistics.mean(result['seconds'] for result in runs),
-                scores=scores,
-            )
-        )
-    return rows
-
-
-def print_table(rows: list[dict]) -> None:
-    print(f'{"attention":16}  mIoU mean    std  parameters (M)  seconds of training')
-    for row in rows:
-        spread = '    -' if row['deviation'] is None else f'{row["deviation"]:.3f}'
-        print(
-            f'{row["kind"]:16}  {row["mIoU"]:9.3f}  {spread}'
-            f'  {row["parameters"] / 1e6:14.2f}  {row["seconds"]:19.0f}'
-        )
-
-
-def plot(rows: list[dict], title: str, path: Path) -> None:
-    """A dot for each run, a bar for their mean."""
-    figure, axes = plt.subplots(figsize=(1.5 + 1.1 * len(rows), 3.6), layout='constrained')
-    for place, row in enumerate(rows):
-        count = len(row['scores'])
-        offsets = [place + 0.08 * (number - (count - 1) / 2) for number in range(count)]
-        label = 'one seed' if place == 0 else None
-        axes.plot(offsets, row['scores'], 'o', color='#0072B2', alpha=0.8, label=label)
-        label = 'mean' if place == 0 else None
-        axes.hlines(row['mIoU'], place - 0.25, place + 0.25, color='#D55E00', lw=2, label=label)
-    axes.set_xticks(range(len(rows)), [row['kind'].replace('-', '\n', 1) for row in rows])
-    axes.set_ylabel('mIoU on validation scenes')
-    axes.set_title(title, fontsize='medium')
-    axes.grid(axis='y', alpha=0.3)
-    axes.legend()
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
-
-
 def main() -> None:
     args = parse_args()
     try:
-        data = prepare_data(args.root, args.level, args.size)
-        results = [run(kind, seed, args, data) for kind in args.kinds for seed in args.seeds]
+        rows = compare_attention(
+            CONFIG,
+            args.kinds,
+            args.seeds,
+            args.iterations,
+            args.root,
+            args.level,
+            args.size,
+            args.out,
+        )
     except ValueError as error:
         sys.exit(f'compare_attention: {error}')
     except KeyboardInterrupt:
         sys.exit('\ncompare_attention: interrupted; start it again, finished runs are kept')
-    rows = summarize(results)
     print_table(rows)
-    write_json(args.out / 'comparison.json', rows)
-    title = f'Semantic FPN on Shapes ({args.level}), {args.iterations} iterations'
-    plot(rows, title, args.out / 'comparison.png')
     print(f'wrote {args.out / "comparison.json"} and {args.out / "comparison.png"}')
 
 

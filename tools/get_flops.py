@@ -14,12 +14,7 @@ import json
 import sys
 from pathlib import Path
 
-from mmengine.config import Config
-from mmengine.registry import MODELS, init_default_scope
-
-from mminline.analysis import Complexity, measure_complexity
-
-SHAPES = {'mmdet': (800, 1280), 'mmseg': (512, 2048)}
+from mminline.analysis.config_complexity import measure_config
 
 
 def parse_args() -> argparse.Namespace:
@@ -37,14 +32,6 @@ def parse_args() -> argparse.Namespace:
     )
     parser.add_argument('--json', action='store_true', help='print JSON instead of a table')
     return parser.parse_args()
-
-
-def measure_config(path: Path, shape: tuple[int, int] | None = None) -> tuple[Complexity, tuple]:
-    """Measure the model of a config at a shape, or at the usual one for its task."""
-    config = Config.fromfile(path)
-    init_default_scope(config.default_scope)
-    shape = shape or SHAPES[config.default_scope]
-    return measure_complexity(MODELS.build(config.model), shape), shape
 
 
 def main() -> None:

@@ -30,8 +30,10 @@ from mmengine.config import Config
 from mmengine.device import get_device
 from mmengine.utils import ProgressBar
 
-import _launch
-from _predictor import Predictor
+from mminline.apis import Predictor, init_model, read_config
+from mminline.engine.data import check_checkpoint
+from mminline.engine.errors import exit_on_bad_input, readable_errors
+from mminline.engine.options import make_parser
 
 IMAGES = ('.bmp', '.jpeg', '.jpg', '.png', '.tif', '.tiff', '.webp')
 VIDEOS = ('.avi', '.m4v', '.mkv', '.mov', '.mp4', '.mpeg', '.mpg', '.webm')
@@ -39,7 +41,7 @@ SCORE_THR = 0.3
 
 
 def parse_args() -> argparse.Namespace:
-    parser = _launch.make_parser(__doc__)
+    parser = make_parser(__doc__)
     parser.add_argument('checkpoint', help='file or web address of the trained weights')
     parser.add_argument(
         'source', type=Path, help='an image, a folder (all images in it) or a video'
@@ -59,34 +61,36 @@ def parse_args() -> argparse.Namespace:
 
 
 def find_images(source: Path) -> list[Path]:
-    """The images that are asked for, or the end of the program if there are none."""
+    """List the images that are asked for."""
     if not source.exists():
-        sys.exit(f'There is no image, folder or video {source}.')
+        raise FileNotFoundError(f'There is no image, folder or video {source}.')
     if source.is_file():
         return [source]
     images = sorted(path for path in source.iterdir() if path.suffix.lower() in IMAGES)
     if not images:
-        sys.exit(f'There is no image in {source} ({", ".join(IMAGES)}; subfolders do not count).')
+        raise FileNotFoundError(
+            f'There is no image in {source} ({", ".join(IMAGES)}; subfolders do not count).'
+        )
     return images
 
 
-def build_predictor(config: Config, args: argparse.Namespace) -> Predictor:
-    """Load the model, or end the program with a sentence on what is wrong."""
+def check_options(config: Config, args: argparse.Namespace) -> None:
+    """Raise an error that names an option which cannot work, before anything is built."""
+    check_checkpoint(args.checkpoint)
+    if args.out.is_file():
+        raise ValueError(f'--out has to be a folder, and {args.out} is a file.')
     if config.default_scope == 'mmseg' and args.score_thr is not None:
-        sys.exit('--score-thr is for detectors: a segmentor gives every pixel a class.')
+        raise ValueError('--score-thr is for detectors: a segmentor gives every pixel a class.')
     try:
         torch.empty(0, device=args.device)
     except (AssertionError, RuntimeError) as error:
-        sys.exit(f'--device {args.device} cannot be used: {str(error).splitlines()[0]}')
-    try:
-        return Predictor(
-            config,
-            args.checkpoint,
-            args.device,
-            SCORE_THR if args.score_thr is None else args.score_thr,
-        )
-    except ValueError as error:
-        sys.exit(str(error))
+        reason = str(error).splitlines()[0]
+        raise ValueError(f'--device {args.device} cannot be used: {reason}') from None
+
+
+def build_predictor(config: Config, args: argparse.Namespace) -> Predictor:
+    model = init_model(config, args.checkpoint, args.device)
+    return Predictor(model, SCORE_THR if args.score_thr is None else args.score_thr)
 
 
 def read_image(path: Path) -> np.ndarray:
@@ -174,14 +178,12 @@ def infer_video(path: Path, predictor: Predictor, out: Path) -> tuple[int, int]:
 
 def main() -> None:
     args = parse_args()
-    config = _launch.read_config(args)
-    _launch.check_checkpoint(args.checkpoint)
-    images = find_images(args.source)
-    if args.out.is_file():
-        sys.exit(f'--out has to be a folder, and {args.out} is a file.')
-    config.work_dir = str(args.out)
-    with _launch.readable_errors(config):
-        predictor = build_predictor(config, args)
+    with readable_errors(args.out):
+        with exit_on_bad_input():
+            config = read_config(args.config, args.cfg_options)
+            images = find_images(args.source)
+            check_options(config, args)
+            predictor = build_predictor(config, args)
         if images[0].suffix.lower() in VIDEOS:
             done, total = infer_video(images[0], predictor, args.out)
         else:

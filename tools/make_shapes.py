@@ -17,7 +17,7 @@ import sys
 from mminline.datasets import LEVELS, write_shapes
 
 
-def parse_args(arguments: list[str] | None) -> argparse.Namespace:
+def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description='Draw the Shapes data set.',
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
@@ -29,11 +29,11 @@ def parse_args(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument('--seed', type=int, default=0, help='other seeds give other scenes')
     parser.add_argument('--level', default='plain', help=f'one of {", ".join(LEVELS)}')
     parser.add_argument('--force', action='store_true', help='replace a data set that is there')
-    return parser.parse_args(arguments)
+    return parser.parse_args()
 
 
-def main(arguments: list[str] | None = None) -> None:
-    args = parse_args(arguments)
+def main() -> None:
+    args = parse_args()
     try:
         drawn = write_shapes(**vars(args))
     except (OSError, ValueError) as error:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import yaml
 
-from get_flops import measure_config
+from mminline.analysis.config_complexity import measure_config
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / 'configs' / 'README.md'

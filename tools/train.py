@@ -12,20 +12,18 @@ runner_type='FlexibleRunner' trains with FSDP or DeepSpeed: docs/distributed.md.
 """
 
 import argparse
-import importlib.util
-import re
-import sys
-from pathlib import Path
 
 from mmengine.config import Config
-from mmengine.registry import RUNNERS
 
-import _launch
-from mminline.checkpoints.reader import read_file
+from mminline.engine.config import load_run_config, log_to_tensorboard, scale_learning_rate
+from mminline.engine.errors import exit_on_bad_input, readable_errors
+from mminline.engine.options import make_run_parser
+from mminline.engine.resume import resume
+from mminline.engine.runs import prepare_training, train
 
 
 def parse_args() -> argparse.Namespace:
-    parser = _launch.make_run_parser(__doc__)
+    parser = make_run_parser(__doc__)
     parser.add_argument(
         '--auto-scale-lr',
         action='store_true',
@@ -44,93 +42,31 @@ def parse_args() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def apply_options(config: Config, args: argparse.Namespace) -> None:
-    """Put the options that only training has into the config."""
-    if args.amp:
-        config.optim_wrapper.type = 'AmpOptimWrapper'
-        config.optim_wrapper.loss_scale = 'dynamic'
+def load_config(args: argparse.Namespace) -> Config:
+    """Read the config and put the options into it."""
+    config = load_run_config(
+        args.config,
+        args.cfg_options,
+        work_dir=args.work_dir,
+        launcher=args.launcher,
+        local_rank=args.local_rank,
+    )
     if args.auto_scale_lr:
-        if 'base_batch_size' not in config.get('auto_scale_lr', {}):
-            sys.exit(
-                f'--auto-scale-lr needs auto_scale_lr.base_batch_size in {args.config}: the '
-                'number of images at a time that its learning rate is for.'
-            )
-        config.auto_scale_lr.enable = True
+        scale_learning_rate(config)
     if args.tensorboard:
-        log_for_tensorboard(config)
+        log_to_tensorboard(config)
     if args.resume:
         resume(config, args.resume)
-
-
-def log_for_tensorboard(config: Config) -> None:
-    """Add TensorBoard to what the visualizer of the config writes to."""
-    if importlib.util.find_spec('tensorboard') is None:
-        sys.exit('--tensorboard needs a package that is not there: pip install tensorboard')
-    visualizer = config.get('visualizer') or dict(type='Visualizer')
-    backends = [*(visualizer.get('vis_backends') or []), dict(type='TensorboardVisBackend')]
-    config.visualizer = dict(visualizer, vis_backends=backends)
-
-
-def resume(config: Config, name: str) -> None:
-    """Begin with a checkpoint: 'auto' for the last whole one in the work-dir, if there is one."""
-    checkpoint = find_whole_checkpoint(Path(config.work_dir)) if name == 'auto' else Path(name)
-    if checkpoint is None:
-        return
-    if not checkpoint.exists():
-        sys.exit(f'There is no checkpoint {checkpoint} to resume.')
-    config.resume, config.load_from = True, str(checkpoint)
-    # The checkpoint has all weights: do not fetch those of the backbone once more.
-    if 'backbone' in config.model:
-        config.model.backbone.init_cfg = None
-
-
-def find_whole_checkpoint(work_dir: Path) -> Path | None:
-    """The last checkpoint that can be read; one cut off by a crash or a full disk cannot.
-
-    DeepSpeed makes a folder of each, which counts once mmengine has noted that it was written.
-    """
-    note = work_dir / 'last_checkpoint'
-    noted = Path(note.read_text().strip()).name if note.is_file() else None
-    numbered = {
-        int(match[1]): path
-        for path in work_dir.glob('*.pth')
-        if (match := re.fullmatch(r'(?:epoch|iter)_(\d+)\.pth', path.name))
-    }
-    for _, path in sorted(numbered.items(), reverse=True):
-        try:
-            if path.is_file():
-                read_file(path)
-            elif path.name != noted:
-                raise ValueError(f'mmengine has not noted that all of {path} was written')
-        except ValueError as error:
-            print(f'Passed over: {error}', file=sys.stderr)
-        else:
-            return path
-    if numbered:
-        sys.exit(f'No checkpoint in {work_dir} is whole: start anew in another --work-dir.')
-    print(f'No checkpoint in {work_dir} yet: training starts from the beginning.')
-    return None
-
-
-def warn_of_gaps(config: Config) -> None:
-    """Say so if a crash at a bad moment would leave no checkpoint."""
-    if config.get('default_hooks', {}).get('checkpoint', {}).get('max_keep_ckpts') == 1:
-        print(
-            'Keeping one checkpoint is risky: it is removed before the next one is written. '
-            'default_hooks.checkpoint.max_keep_ckpts=2 always leaves a whole one.',
-            file=sys.stderr,
-        )
+    prepare_training(config, args.amp)
+    return config
 
 
 def main() -> None:
     args = parse_args()
-    config = _launch.load_config(args)
-    apply_options(config, args)
-    _launch.check_data(config, 'train', 'val')
-    warn_of_gaps(config)
-    with _launch.readable_errors(config):
-        config.setdefault('runner_type', 'Runner')
-        RUNNERS.build(config).train()
+    with exit_on_bad_input():
+        config = load_config(args)
+    with readable_errors(config.work_dir):
+        train(config)
 
 
 if __name__ == '__main__':

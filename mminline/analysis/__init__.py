@@ -1,17 +1,17 @@
 """What models cost and what their attention does."""
 
+from ..layers.attention import AttentionWeights
 from .complexity import Complexity, measure_complexity
 from .confusion import Confusion, count_confusion
-from .explicit import ExplicitAttention
+from .hooks import attention_hooks, find_layers
 from .locality import Locality, measure_locality
 from .maps import WeightMaps, weight_maps
 from .masking import Mask, masked_attention
-from .watch import find_layers, watch
 
 __all__ = [
     'Complexity',
     'Confusion',
-    'ExplicitAttention',
+    'AttentionWeights',
     'Locality',
     'Mask',
     'WeightMaps',
@@ -20,6 +20,6 @@ __all__ = [
     'masked_attention',
     'measure_complexity',
     'measure_locality',
-    'watch',
+    'attention_hooks',
     'weight_maps',
 ]

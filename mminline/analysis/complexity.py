@@ -6,9 +6,8 @@ proposals survive with given weights plays no part, so the count is the same eac
 """
 
 import contextlib
-import math
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import torch
 from mmengine.structures import BaseDataElement
@@ -39,22 +38,24 @@ def measure_complexity(model: nn.Module, hw_shape: tuple[int, int]) -> Complexit
         hw_shape: Height and width of the image.
     """
     model.eval()
-    with _attention_form(folded=False):
-        usual_macs = _count_macs(model, hw_shape)
-    has_forms = any(isinstance(module, InLineAttention) for module in model.modules())
-    with _attention_form(folded=None):
-        macs = _count_macs(model, hw_shape) if has_forms else usual_macs
+    layers = [module for module in model.modules() if isinstance(module, InLineAttention)]
+    macs = _count_macs(model, hw_shape)
+    with _unfolded(layers):
+        usual_macs = _count_macs(model, hw_shape) if layers else macs
     return Complexity(usual_macs, macs, sum(part.numel() for part in model.parameters()))
 
 
 @contextlib.contextmanager
-def _attention_form(folded: bool | None) -> Iterator[None]:
-    before = InLineAttention.folded
-    InLineAttention.folded = folded
+def _unfolded(layers: list[InLineAttention]) -> Iterator[None]:
+    """Have these very layers build queries and keys."""
+    forms = [layer.folded for layer in layers]
+    for layer in layers:
+        layer.folded = False
     try:
         yield
     finally:
-        InLineAttention.folded = before
+        for layer, form in zip(layers, forms, strict=True):
+            layer.folded = form
 
 
 def _count_macs(model: nn.Module, hw_shape: tuple[int, int]) -> int:
@@ -71,24 +72,17 @@ def _count_macs(model: nn.Module, hw_shape: tuple[int, int]) -> int:
 @contextlib.contextmanager
 def _counter() -> Iterator[FlopCounterMode]:
     """Count products and convolutions; keep attention from fused kernels, which count as none."""
-    # PyTorch's counter knows the product that makes a new tensor, not the one that adds in place.
-    in_place = {torch.ops.aten.baddbmm_: _added_product_flops}
     fastpath = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
         with (
             torch.no_grad(),
             sdpa_kernel(SDPBackend.MATH),
-            FlopCounterMode(display=False, custom_mapping=in_place) as counter,
+            FlopCounterMode(display=False) as counter,
         ):
             yield counter
     finally:
         torch.backends.mha.set_fastpath_enabled(fastpath)
-
-
-def _added_product_flops(_: Sequence, left: Sequence, right: Sequence, **__: Any) -> int:
-    """Operations of ``total.baddbmm_(left, right)``, given the shapes."""
-    return 2 * math.prod(left) * right[-1]
 
 
 def _run(model: nn.Module, hw_shape: tuple[int, int]) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .explicit import CHUNK_WEIGHTS, ExplicitAttention
+from ..layers.attention.weights import CHUNK_WEIGHTS, AttentionWeights
 
 QUERY_DIFFERENCE = 0.1
 WEIGHT_DIFFERENCE = 0.01
@@ -77,7 +77,7 @@ def bootstrap_interval(rates: list[float], draws: int = 2000) -> tuple[float, fl
 
 
 def count_confusion(
-    attention: ExplicitAttention,
+    attention: AttentionWeights,
     query_difference: float = QUERY_DIFFERENCE,
     weight_difference: float = WEIGHT_DIFFERENCE,
     max_pairs: int = MAX_PAIRS,
@@ -110,7 +110,7 @@ def count_confusion(
 
 
 def pair_differences(
-    attention: ExplicitAttention, group: int, rows_P2: Tensor, centred: bool = False
+    attention: AttentionWeights, group: int, rows_P2: Tensor, centred: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Query and weight differences of pairs of rows of a group, each ``(N, P)``."""
     groups = slice(group, group + 1)
@@ -136,7 +136,7 @@ def _relative_difference(x_NLK: Tensor, place_P2: Tensor, order: int) -> Tensor:
 
 
 def list_pairs(
-    attention: ExplicitAttention, max_pairs: int, generator: torch.Generator | None = None
+    attention: AttentionWeights, max_pairs: int, generator: torch.Generator | None = None
 ) -> tuple[Tensor, int]:
     """Pairs of tokens that see the same keys: all of them, or random ones if there are more.
 

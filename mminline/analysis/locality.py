@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .explicit import CHUNK_WEIGHTS, ExplicitAttention
+from ..layers.attention.weights import CHUNK_WEIGHTS, AttentionWeights
 
 MAX_QUERIES = 4096
 
@@ -28,7 +28,7 @@ class Locality(NamedTuple):
 
 
 def measure_locality(
-    attention: ExplicitAttention,
+    attention: AttentionWeights,
     max_queries: int = MAX_QUERIES,
     generator: torch.Generator | None = None,
 ) -> Locality:
@@ -59,7 +59,7 @@ def measure_locality(
 
 
 def _measure_chunk(
-    attention: ExplicitAttention, groups: slice, rows: slice | Tensor
+    attention: AttentionWeights, groups: slice, rows: slice | Tensor
 ) -> dict[str, Tensor]:
     """Shares of every query of a chunk, and of every head but for the uniform level."""
     weights_BNLM = attention.weights(groups, rows)
@@ -84,7 +84,7 @@ def _share(near: Tensor, far: Tensor) -> Tensor:
 
 
 def _share_with_residual(
-    attention: ExplicitAttention,
+    attention: AttentionWeights,
     groups: slice,
     near_BNLK: Tensor,
     far_BNL: Tensor,

@@ -10,14 +10,14 @@ from matplotlib.figure import Figure
 
 from .plots import DPI
 
-PANELS = ('attention', 'local residual', 'sum')
+COLUMNS = ('attention', 'local residual', 'sum')
 
 
-class Panel(NamedTuple):
+class QueryRow(NamedTuple):
     """Weights of one query: one row of a figure.
 
     Args:
-        title: What stands before the row.
+        title: Label of the row.
         point: Middle of the query's token in pixels of the image, x and y.
         maps: Attention, local residual and their sum; only the first for a layer without.
     """
@@ -29,7 +29,7 @@ class Panel(NamedTuple):
 
 def plot_maps(
     image_HWC: np.ndarray,
-    panels: Sequence[Panel],
+    queries: Sequence[QueryRow],
     extent: tuple[float, float],
     title: str,
     file: Path,
@@ -41,28 +41,28 @@ def plot_maps(
 
     Args:
         image_HWC: The image, RGB.
-        panels: One for each row.
+        queries: One for each row.
         extent: Width and height of the image that the maps cover, in its pixels: more than its own
             where it was padded.
         title: Of the figure.
         file: Where to save.
     """
     height, width = image_HWC.shape[:2]
-    columns = 1 + len(panels[0].maps)
+    columns = 1 + len(queries[0].maps)
     figure = Figure(
-        figsize=(2.6 * columns, 0.6 + 2.3 * len(panels) * height / width), layout='constrained'
+        figsize=(2.6 * columns, 0.6 + 2.3 * len(queries) * height / width), layout='constrained'
     )
-    all_axes = figure.subplots(len(panels), columns, squeeze=False)
-    for row, panel in enumerate(panels):
+    all_axes = figure.subplots(len(queries), columns, squeeze=False)
+    for row, query in enumerate(queries):
         all_axes[row, 0].imshow(image_HWC, extent=(0, width, height, 0))
-        all_axes[row, 0].set_ylabel(panel.title, fontsize=9)
-        for axes, values_HW in zip(all_axes[row, 1:], panel.maps, strict=True):
+        all_axes[row, 0].set_ylabel(query.title, fontsize=9)
+        for axes, values_HW in zip(all_axes[row, 1:], query.maps, strict=True):
             _draw_weights(figure, axes, image_HWC, values_HW, extent)
         for axes in all_axes[row]:
-            axes.plot(*panel.point, '+', color='black', ms=11, mew=3)
-            axes.plot(*panel.point, '+', color='#F0E442', ms=10, mew=1.5)
+            axes.plot(*query.point, '+', color='black', ms=11, mew=3)
+            axes.plot(*query.point, '+', color='#F0E442', ms=10, mew=1.5)
             axes.set(xlim=(0, width), ylim=(height, 0), xticks=[], yticks=[])
-    for axes, name in zip(all_axes[0], ('image and query', *PANELS), strict=False):
+    for axes, name in zip(all_axes[0], ('image and query', *COLUMNS), strict=False):
         axes.set_title(name, fontsize=10)
     figure.suptitle(f'{title}; weights in multiples of 1/N', fontsize=10)
     figure.savefig(file, dpi=DPI)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .explicit import ExplicitAttention
+from ..layers.attention import AttentionWeights
 
 
 class WeightMaps(NamedTuple):
@@ -24,7 +24,7 @@ class WeightMaps(NamedTuple):
         return self.attention if self.residual is None else self.attention + self.residual
 
 
-def weight_maps(attention: ExplicitAttention, cell: tuple[int, int]) -> WeightMaps:
+def weight_maps(attention: AttentionWeights, cell: tuple[int, int]) -> WeightMaps:
     """Lay out the weights of the query at a cell.
 
     Args:

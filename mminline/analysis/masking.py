@@ -12,8 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .explicit import ExplicitAttention
-from .watch import watch
+from ..layers.attention import AttentionWeights
+from .hooks import attention_hooks
 
 
 class Mask(NamedTuple):
@@ -30,7 +30,7 @@ class Mask(NamedTuple):
 
 
 def hidden_keys(
-    attention: ExplicitAttention,
+    attention: AttentionWeights,
     mask: Mask,
     groups: slice,
     rows: slice,
@@ -48,12 +48,12 @@ def hidden_keys(
         return hidden_BLM > 0
     if mask.kind != 'random':
         raise ValueError(f"kind has to be 'none', 'local' or 'random', got kind={mask.kind!r}")
-    lot_BLM = torch.rand(visible_BLM.shape, generator=generator).to(visible_BLM.device)
-    lot_BLM = lot_BLM.masked_fill(~visible_BLM, 2)
+    random_BLM = torch.rand(visible_BLM.shape, generator=generator).to(visible_BLM.device)
+    random_BLM = random_BLM.masked_fill(~visible_BLM, 2)
     count_BL1 = seen_BLK.sum(dim=-1, keepdim=True)
-    lowest_BLK = lot_BLM.topk(min(mask.side**2, lot_BLM.shape[-1]), largest=False).values
+    lowest_BLK = random_BLM.topk(min(mask.side**2, random_BLM.shape[-1]), largest=False).values
     last_BL1 = lowest_BLK.gather(-1, (count_BL1 - 1).clamp(min=0))
-    return (lot_BLM <= last_BL1) & (count_BL1 > 0)
+    return (random_BLM <= last_BL1) & (count_BL1 > 0)
 
 
 @contextlib.contextmanager
@@ -67,10 +67,10 @@ def masked_attention(layers: dict[str, nn.Module], mask: Mask, seed: int = 0) ->
     """
     generator = torch.Generator().manual_seed(seed)
 
-    def visit(name: str, attention: ExplicitAttention) -> Tensor:
+    def visit(name: str, attention: AttentionWeights) -> Tensor:
         return attention.mix(
             lambda groups, rows: hidden_keys(attention, mask, groups, rows, generator)
         )
 
-    with watch(layers, visit):
+    with attention_hooks(layers, visit):
         yield

@@ -1,4 +1,4 @@
-"""Figures of what attention does, fit for print and for eyes that confuse red and green."""
+"""Figures of attention, with colours that all eyes can tell apart, also in print."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,17 +19,17 @@ Rows = Sequence[dict]
 
 
 def curves(rows: Rows) -> Iterator[tuple[str, dict, list[dict]]]:
-    """Rows of each curve, with its name and its look."""
+    """Yield name, style and rows of each curve."""
     names = list(dict.fromkeys(row['curve'] for row in rows))
     for number, name in enumerate(names):
-        look = dict(
+        style = dict(
             color=COLOURS[number % len(COLOURS)], marker=MARKERS[number % len(MARKERS)], ms=5
         )
-        yield name, look, [row for row in rows if row['curve'] == name]
+        yield name, style, [row for row in rows if row['curve'] == name]
 
 
 def layer_order(rows: Rows) -> list[str]:
-    """Names of all layers, by stage and block."""
+    """List the names of all layers, by stage and block."""
     return sorted(
         {row['layer'] for row in rows}, key=lambda name: [int(part) for part in name.split('.')]
     )
@@ -46,12 +46,12 @@ def _finish_layers(axes: Axes, layers: list[str]) -> None:
 
 
 def plot_confusion(images: Rows, layers: Rows, criterion: str, file: Path) -> None:
-    """How images are distributed over the rate of confusion, and the rate of each layer.
+    """Draw the distribution of images over the rate of confusion, and the rate of each layer.
 
     Args:
         images: ``curve`` and ``rate`` of each image.
         layers: ``curve``, ``layer``, ``rate``, ``low`` and ``high`` of each layer.
-        criterion: What is called confusion.
+        criterion: Definition of confusion, the title.
         file: Where to save.
     """
     figure = Figure(figsize=(11, 4), layout='constrained')
@@ -64,11 +64,11 @@ def plot_confusion(images: Rows, layers: Rows, criterion: str, file: Path) -> No
 
 
 def _draw_distribution(axes: Axes, images: Rows) -> None:
-    for name, look, rows in curves(images):
+    for name, style, rows in curves(images):
         rates = np.sort([row['rate'] for row in rows])
         shares = np.arange(len(rates) + 1) / len(rates)
-        axes.step([rates[0], *rates], shares, where='post', color=look['color'], lw=1.8)
-        axes.plot(rates.mean(), 0.5, mec='white', label=name, **look | dict(ms=8))
+        axes.step([rates[0], *rates], shares, where='post', color=style['color'], lw=1.8)
+        axes.plot(rates.mean(), 0.5, mec='white', label=name, **style | dict(ms=8))
     axes.set(xlabel='confused pairs of queries', ylabel='share of images at or below')
     axes.set_title('Images (marker: mean)', fontsize=10)
     axes.set_xscale('symlog', linthresh=LEAST_RATE)
@@ -80,13 +80,13 @@ def _draw_distribution(axes: Axes, images: Rows) -> None:
 
 def _draw_layers(axes: Axes, layers: Rows) -> None:
     order = layer_order(layers)
-    for name, look, rows in curves(layers):
+    for name, style, rows in curves(layers):
         rates, lows, highs = (
             np.array([row[key] for row in rows]) for key in ('rate', 'low', 'high')
         )
         places = [order.index(row['layer']) for row in rows]
         ends = np.clip([rates - lows, highs - rates], 0, None)
-        axes.errorbar(places, rates, ends, label=name, capsize=3, lw=1.5, **look)
+        axes.errorbar(places, rates, ends, label=name, capsize=3, lw=1.5, **style)
     axes.set_ylabel('confused pairs of queries')
     axes.set_title('Layers (mean over images, 95% interval)', fontsize=10)
     axes.set_yscale('symlog', linthresh=LEAST_RATE)
@@ -96,7 +96,7 @@ def _draw_layers(axes: Axes, layers: Rows) -> None:
 
 
 def plot_locality(layers: Rows, file: Path) -> None:
-    """Share of attention on the 3x3 neighbourhood, of each layer.
+    """Draw the share of attention on the 3x3 neighbourhood, of each layer.
 
     Args:
         layers: ``curve``, ``layer``, ``attention``, ``with_residual``, ``uniform``.
@@ -105,15 +105,15 @@ def plot_locality(layers: Rows, file: Path) -> None:
     figure = Figure(figsize=(7.5, 4.2), layout='constrained')
     axes = figure.subplots()
     order = layer_order(layers)
-    for name, look, rows in curves(layers):
+    for name, style, rows in curves(layers):
         places = [order.index(row['layer']) for row in rows]
         with_residual = [row['with_residual'] for row in rows]
         alone = [row['attention'] for row in rows]
         if None in with_residual:
-            axes.plot(places, alone, '-', label=name, **look)
+            axes.plot(places, alone, '-', label=name, **style)
         else:
-            axes.plot(places, alone, '--', mfc='white', label=f'{name}, attention alone', **look)
-            axes.plot(places, with_residual, '-', label=f'{name}, with local residual', **look)
+            axes.plot(places, alone, '--', mfc='white', label=f'{name}, attention alone', **style)
+            axes.plot(places, with_residual, '-', label=f'{name}, with local residual', **style)
     # As wide short bars they show where curves lie on them.
     levels = sorted({(order.index(row['layer']), round(row['uniform'], 5)) for row in layers})
     axes.plot(*np.transpose(levels), '_', color='black', ms=22, mew=1.2, label='equal weights')
@@ -128,7 +128,7 @@ def plot_locality(layers: Rows, file: Path) -> None:
 
 
 def plot_masking(scores: Rows, metric: str, file: Path) -> None:
-    """Score of a model with tokens hidden from the attention.
+    """Draw the score of models with tokens hidden from the attention.
 
     Args:
         scores: ``curve``, ``kind`` and ``side`` of the mask, ``score``.
@@ -138,13 +138,13 @@ def plot_masking(scores: Rows, metric: str, file: Path) -> None:
     figure = Figure(figsize=(7, 4), layout='constrained')
     axes = figure.subplots()
     sides = sorted({row['side'] for row in scores})
-    for name, look, rows in curves(scores):
+    for name, style, rows in curves(scores):
         (start,) = [row['score'] for row in rows if row['kind'] == 'none']
-        for kind, style, fill in (('local', '-', look['color']), ('random', '--', 'white')):
+        for kind, line, fill in (('local', '-', style['color']), ('random', '--', 'white')):
             points = {row['side']: row['score'] for row in rows if row['kind'] == kind}
             places = [0, *(sides.index(side) for side in points)]
-            axes.plot(places, [start, *points.values()], style, mfc=fill,
-                      label=f'{name}, {kind}', **look)  # fmt: skip
+            axes.plot(places, [start, *points.values()], line, mfc=fill,
+                      label=f'{name}, {kind}', **style)  # fmt: skip
     axes.set_xticks(range(len(sides)), ['none', *(f'{side}x{side}' for side in sides[1:])])
     axes.set(xlabel='keys hidden from each query (random: as many)', ylabel=metric)
     axes.grid(alpha=0.3)

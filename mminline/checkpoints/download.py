@@ -21,12 +21,11 @@ from typing import NamedTuple
 
 import torch
 from mmengine.logging import print_log
-from mmengine.runner import CheckpointLoader
 from torch import Tensor
 from torch.hub import tqdm
 
 from .convert import find_backbone, unwrap
-from .reader import describe, read_file
+from .reader import UnsafeCheckpointError, describe, read_file
 
 try:
     import fcntl
@@ -66,30 +65,6 @@ def published_name(weights: Mapping[str, Tensor]) -> str | None:
     """Name of the published model that has stages of this size; weights are named as ours."""
     size = sum(value.numel() for key, value in weights.items() if key.startswith('stages.'))
     return next((name for name, model in PUBLISHED.items() if model.num_parameters == size), None)
-
-
-def read_checkpoint(source: str | Path, map_location: str | torch.device | None = 'cpu') -> dict:
-    """Read a checkpoint from a file, a web address, ``inline://`` or a scheme of mmengine.
-
-    mmengine's own loader of web addresses would run whatever code a file holds, and its loader
-    of files does with older versions of torch; so both kinds are read here.
-
-    Args:
-        source: Path or address.
-        map_location: Where tensors go, as in ``torch.load``.
-    """
-    source = os.fspath(source)
-    if source.startswith(('http://', 'https://')):
-        return read_file(download(source), map_location)
-    if '://' in source:
-        return CheckpointLoader.load_checkpoint(source, map_location)
-    return read_file(source, map_location)
-
-
-@CheckpointLoader.register_scheme(prefixes=SCHEME, force=True)
-def load_from_inline(filename: str, map_location: str | torch.device | None = None) -> dict:
-    """Load published weights, ``inline://pvt-tiny`` to ``inline://swin-base``."""
-    return read_file(download(filename), map_location)
 
 
 def download(source: str, folder: str | Path | None = None) -> Path:
@@ -141,7 +116,7 @@ def fetch(url: str, path: Path, model: str | None = None) -> Path:
         print_log(f'Downloads {url} to {path}', logger='current')
         try:
             _transfer(url, partial)
-            if wrong := _wrong_content(partial, model):
+            if wrong := _wrong_content(partial, model, url):
                 raise ConnectionError(f'it sent {wrong}')
             os.replace(partial, path)
         except (urllib.error.URLError, *BROKEN) as error:
@@ -192,13 +167,15 @@ def _save(response: http.client.HTTPResponse, path: Path) -> None:
         raise ConnectionError(f'it broke off after {size:,} of {total:,} bytes')
 
 
-def _wrong_content(path: Path, model: str | None) -> str | None:
+def _wrong_content(path: Path, model: str | None, url: str) -> str | None:
     """Say what a file is if not the checkpoint it should be."""
     try:
-        checkpoint = read_file(path)
+        checkpoint = read_file(path, source=url)
         if model is None:
             return None
         weights = find_backbone(unwrap(checkpoint)).converted()
+    except UnsafeCheckpointError:
+        raise
     except ValueError:
         return describe(path)
     found = published_name(weights)

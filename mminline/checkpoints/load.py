@@ -12,7 +12,8 @@ from mmengine.model import update_init_info
 from torch import Tensor, nn
 
 from .convert import find_backbone, listed, unwrap
-from .download import published_name, read_checkpoint
+from .download import published_name
+from .schemes import read_checkpoint
 
 # Downstream models put a fresh norm on each output; which ones depends on ``out_indices``.
 OUTPUT_NORM = re.compile(r'norm\d+\.(weight|bias)')

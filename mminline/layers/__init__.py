@@ -4,7 +4,7 @@ Tensors end in their shape: B batch (or batch x windows), L tokens, M keys, N he
 D channels a head, C channels, H W grid; digits are sizes. A grid is ``hw_shape``.
 """
 
-from .attention import InLineAttention, SoftmaxAttention
+from .attention import AttentionWeights, InLineAttention, SoftmaxAttention
 from .block import Block
 from .embed import PatchEmbed, PatchMerging, resize_position
 from .functional import (
@@ -17,6 +17,7 @@ from .mlp import MLP
 
 __all__ = [
     'MLP',
+    'AttentionWeights',
     'Block',
     'InLineAttention',
     'PatchEmbed',

@@ -40,7 +40,7 @@ class Block(BaseModule):
         self.with_cp = with_cp
 
     def forward(self, x_BLC: Tensor, hw_shape: tuple[int, int]) -> Tensor:
-        if self.with_cp and self.training and torch.is_grad_enabled():
+        if self.with_cp and self.training:
             # The reentrant kind makes DistributedDataParallel see parameters twice.
             return torch.utils.checkpoint.checkpoint(
                 self._forward, x_BLC, hw_shape, use_reentrant=False

@@ -1,16 +1,11 @@
-"""From an image, or from the stage before, to the tokens of a stage.
+"""From an image, or from the stage before, to the tokens of a stage."""
 
-Steps that some grids do not need are skipped for those in eager mode only: compiled, each such
-branch would double the number of programs.
-"""
-
-import torch
 import torch.nn.functional as F
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
 from .statistics import full_precision
-from .windows import missing_cells
+from .windows import pad_to_multiple
 
 
 class PatchEmbed(BaseModule):
@@ -23,6 +18,8 @@ class PatchEmbed(BaseModule):
         in_channels: Channels of the map.
         embed_dims: Channels of the tokens.
         patch_size: Side and stride of a patch.
+
+    ``always_pad`` of ``forward`` is for graphs recorded for any size, see ``pad_to_multiple``.
     """
 
     def __init__(self, in_channels: int, embed_dims: int, patch_size: int) -> None:
@@ -31,12 +28,10 @@ class PatchEmbed(BaseModule):
         self.proj = nn.Conv2d(in_channels, embed_dims, patch_size, stride=patch_size)
         self.norm = nn.LayerNorm(embed_dims)
 
-    def forward(self, map_BCHW: Tensor) -> tuple[Tensor, tuple[int, int]]:
-        bottom, right = (missing_cells(side, self.patch_size) for side in map_BCHW.shape[-2:])
-        if torch.compiler.is_compiling() or bottom or right:
-            map_BCHW = F.pad(map_BCHW, (0, right, 0, bottom))
+    def forward(self, map_BCHW: Tensor, always_pad: bool = False) -> tuple[Tensor, tuple[int, int]]:
+        x_BHWC = pad_to_multiple(map_BCHW.permute(0, 2, 3, 1), self.patch_size, always_pad)
         # A channels-last convolution writes tokens: no transpose afterwards.
-        map_BCHW = self.proj(map_BCHW.contiguous(memory_format=torch.channels_last))
+        map_BCHW = self.proj(x_BHWC.contiguous().permute(0, 3, 1, 2))
         hw_shape = tuple(map_BCHW.shape[-2:])
         return self.norm(map_BCHW.permute(0, 2, 3, 1).flatten(1, 2)), hw_shape
 
@@ -54,11 +49,8 @@ class PatchMerging(BaseModule):
         self.norm = nn.LayerNorm(4 * in_channels)
         self.reduction = nn.Linear(4 * in_channels, embed_dims, bias=False)
 
-    def forward(self, map_BCHW: Tensor) -> tuple[Tensor, tuple[int, int]]:
-        bottom, right = (missing_cells(side, 2) for side in map_BCHW.shape[-2:])
-        x_BHWC = map_BCHW.permute(0, 2, 3, 1)
-        if torch.compiler.is_compiling() or bottom or right:
-            x_BHWC = F.pad(x_BHWC, (0, 0, 0, right, 0, bottom))
+    def forward(self, map_BCHW: Tensor, always_pad: bool = False) -> tuple[Tensor, tuple[int, int]]:
+        x_BHWC = pad_to_multiple(map_BCHW.permute(0, 2, 3, 1), 2, always_pad)
         # Order of the published weights: down the left column, then down the right one.
         cells = x_BHWC.unflatten(2, (-1, 2)).unflatten(1, (-1, 2)).permute(0, 1, 3, 4, 2, 5)
         hw_shape = tuple(cells.shape[1:3])
@@ -66,10 +58,9 @@ class PatchMerging(BaseModule):
 
 
 def resize_position(position_1HWC: Tensor, hw_shape: tuple[int, int]) -> Tensor:
-    """Position embedding of a grid as tokens, bilinearly resized unless the grid is its own."""
-    if torch.compiler.is_compiling() or tuple(position_1HWC.shape[1:3]) != tuple(hw_shape):
-        with full_precision(position_1HWC):
-            position_1HWC = F.interpolate(
-                position_1HWC.permute(0, 3, 1, 2), hw_shape, mode='bilinear', align_corners=False
-            ).permute(0, 2, 3, 1)
-    return position_1HWC.flatten(1, 2)
+    """Resize a position embedding bilinearly to a grid, as tokens; its own grid changes nothing."""
+    with full_precision(position_1HWC):
+        position_1CHW = F.interpolate(
+            position_1HWC.permute(0, 3, 1, 2), hw_shape, mode='bilinear', align_corners=False
+        )
+    return position_1CHW.permute(0, 2, 3, 1).flatten(1, 2)

@@ -6,8 +6,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .covariance import values_and_covariance
-from .exporting import is_exporting, is_open, patch_products
 from .statistics import full_precision, token_mean, upcast
 
 FEATURE_MAPS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -80,14 +78,12 @@ def folded_inline_attention(
     qkv_bias: Tensor,
     num_heads: int,
     scale: float,
-    kernel_BC33: Tensor | None = None,
-    hw_shape: tuple[int, int] | None = None,
-) -> Tensor:
-    """InLine attention with the identity feature map, without ever building queries and keys.
+) -> tuple[Tensor, Tensor]:
+    """Mix values by InLine attention with the identity map, without building queries and keys.
 
     Queries and keys are linear in the tokens, so all they do folds into one C x C matrix for
     each image, see ``fold_attention``. With the projection that follows, four products of the
-    tokens with C x C matrices remain, and two L x C tensors less than in the usual form.
+    tokens with C x C matrices remain, and two L x C tensors less than in the baseline form.
 
     Args:
         x_BLC: Tokens.
@@ -96,44 +92,40 @@ def folded_inline_attention(
         qkv_bias: The same for the biases, ``(3C,)``.
         num_heads: Heads, each of ``D = C / num_heads`` consecutive channels.
         scale: Factor on the query-key product.
-        kernel_BC33: Kernels of the local residual, which is added if they are given.
-        hw_shape: Height and width of the grid, for the local residual.
+
+    Returns:
+        Mixed values and values, both ``(B, L, C)``.
     """
-    v_weight, v_bias = qkv_weight.chunk(3)[2], qkv_bias.chunk(3)[2]
-    v_BLC, covariance_BCC = values_and_covariance(x_BLC, x_mean_B1C, v_weight, v_bias)
+    v_BLC = F.linear(x_BLC, qkv_weight.chunk(3)[2], qkv_bias.chunk(3)[2])
     with full_precision(x_BLC):
-        v_mean_B1C = F.linear(x_mean_B1C, upcast(v_weight), upcast(v_bias))
+        # Centred first: the difference of two large sums would cost digits.
+        centred_BLC = upcast(x_BLC) - x_mean_B1C
+        covariance_BCC = centred_BLC.transpose(1, 2) @ centred_BLC / x_BLC.shape[1]
         mixing_BCC, offset_B1C = fold_attention(
-            covariance_BCC, v_mean_B1C, qkv_weight, qkv_bias, num_heads, scale
+            covariance_BCC, x_mean_B1C, qkv_weight, qkv_bias, num_heads, scale
         )
     x_BLC, mixing_BCC, offset_B1C = (
         part.to(v_BLC.dtype) for part in (x_BLC, mixing_BCC, offset_B1C)
     )
-    if kernel_BC33 is None:
-        return torch.baddbmm(offset_B1C, x_BLC, mixing_BCC)
-    local_BLC = local_residual(v_BLC, kernel_BC33, hw_shape, offset_B1C)
-    # A trace is compared with one made without gradients, and has to be the same.
-    if torch.is_grad_enabled() or torch.jit.is_tracing():
-        return torch.baddbmm(local_BLC, x_BLC, mixing_BCC)
-    return local_BLC.baddbmm_(x_BLC, mixing_BCC)
+    return torch.baddbmm(offset_B1C, x_BLC, mixing_BCC), v_BLC
 
 
 def fold_attention(
     covariance_BCC: Tensor,
-    v_mean_B1C: Tensor,
+    x_mean_B1C: Tensor,
     qkv_weight: Tensor,
     qkv_bias: Tensor,
     num_heads: int,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
-    """InLine attention of an image as one affine map of its tokens: ``x @ mixing + offset``.
+    """Fold the attention of an image into an affine map of its tokens: ``x @ mixing + offset``.
 
     The covariance of keys and values of head h is ``Wk_h Cov(x) Wv_h^T``, and a query is
     ``Wq_h x + bq_h``. The biases of keys and values cancel: a covariance does not see them.
 
     Args:
         covariance_BCC: Covariance of the channels of the tokens.
-        v_mean_B1C: Mean value.
+        x_mean_B1C: Their mean.
         qkv_weight: Rows of queries, keys and values, ``(3C, C)``.
         qkv_bias: The same for the biases, ``(3C,)``.
         num_heads: Heads, each of ``D = C / num_heads`` consecutive channels.
@@ -149,6 +141,7 @@ def fold_attention(
     kv_BNDD = scale * key_covariance_BNDC @ v_weight_NDC.transpose(1, 2)
     mixing_BNCD = q_weight_NDC.transpose(1, 2) @ kv_BNDD
     mixing_BCC = mixing_BNCD.transpose(1, 2).flatten(-2)
+    v_mean_B1C = F.linear(x_mean_B1C, v_weight_NDC.flatten(0, 1), upcast(qkv_bias.chunk(3)[2]))
     offset_B1C = v_mean_B1C + (q_bias_N1D @ kv_BNDD).transpose(1, 2).flatten(-2)
     return mixing_BCC, offset_B1C
 
@@ -168,22 +161,15 @@ def local_residual(
         offset_B1C: A constant to add, which costs nothing as the bias of the convolution.
     """
     kernel_BC33 = kernel_BC33.to(v_BLC.dtype)
-    if is_open(v_BLC.shape[:1]):
-        out_BLC = patch_products(v_BLC, kernel_BC33, hw_shape)
-        return out_BLC if offset_B1C is None else out_BLC + offset_B1C
-    if is_exporting():
-        return _grouped_convolution(v_BLC, kernel_BC33, hw_shape, offset_B1C)
-    if torch.compiler.is_compiling():
-        return _shifted_sum(v_BLC, kernel_BC33, hw_shape, offset_B1C)
     if v_BLC.is_cuda or len(v_BLC) > 8:
-        return _grouped_convolution(v_BLC, kernel_BC33, hw_shape, offset_B1C)
+        return grouped_convolution(v_BLC, kernel_BC33, hw_shape, offset_B1C)
     return _channels_last_convolutions(v_BLC, kernel_BC33, hw_shape, offset_B1C)
 
 
 def _channels_last_convolutions(
     v_BLC: Tensor, kernel_BC33: Tensor, hw_shape: tuple[int, int], offset_B1C: Tensor | None
 ) -> Tensor:
-    """One convolution an image: tokens are channels-last maps already, so no value is moved."""
+    """Run one convolution an image: tokens are channels-last maps, so no value is moved."""
     maps_BCHW = v_BLC.unflatten(1, hw_shape).permute(0, 3, 1, 2)
     offsets = [None] * len(v_BLC) if offset_B1C is None else offset_B1C.squeeze(1).unbind()
     # Split, not indexed: the backward of an index makes a whole batch of zeros for each image.
@@ -197,10 +183,13 @@ def _channels_last_convolutions(
     return out_BCHW.permute(0, 2, 3, 1).flatten(1, 2)
 
 
-def _grouped_convolution(
-    v_BLC: Tensor, kernel_BC33: Tensor, hw_shape: tuple[int, int], offset_B1C: Tensor | None
+def grouped_convolution(
+    v_BLC: Tensor,
+    kernel_BC33: Tensor,
+    hw_shape: tuple[int, int],
+    offset_B1C: Tensor | None = None,
 ) -> Tensor:
-    """One convolution for all images: one launch on a GPU, one call for many small windows."""
+    """Run one convolution for all images: one launch on a GPU, one call for many windows."""
     batch, _, channels = v_BLC.shape
     out = F.conv2d(
         v_BLC.transpose(1, 2).reshape(1, batch * channels, *hw_shape),
@@ -210,17 +199,3 @@ def _grouped_convolution(
         groups=batch * channels,
     )
     return out.view(batch, channels, -1).transpose(1, 2).contiguous()
-
-
-def _shifted_sum(
-    v_BLC: Tensor, kernel_BC33: Tensor, hw_shape: tuple[int, int], offset_B1C: Tensor | None
-) -> Tensor:
-    """Nine shifted products: no group count to be known beforehand, and a compiler fuses them."""
-    height, width = hw_shape
-    padded = F.pad(v_BLC.unflatten(1, hw_shape), (0, 0, 1, 1, 1, 1))
-    out = 0 if offset_B1C is None else offset_B1C.unsqueeze(1)
-    for dy in range(3):
-        for dx in range(3):
-            neighbour = padded[:, dy : dy + height, dx : dx + width]
-            out = out + neighbour * kernel_BC33[:, None, None, :, dy, dx]
-    return out.flatten(1, 2)

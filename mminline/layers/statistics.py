@@ -10,15 +10,12 @@ import torch
 from torch import Tensor
 
 
-def autocasts(x: Tensor) -> bool:
-    """Whether autocast is on for the device of a tensor; some devices do not know it."""
-    device = x.device.type
-    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
-
-
 def full_precision(x: Tensor) -> AbstractContextManager:
     """Context in which autocast leaves the products of float32 tensors alone."""
-    return torch.autocast(x.device.type, enabled=False) if autocasts(x) else nullcontext()
+    device = x.device.type
+    if torch.amp.is_autocast_available(device):
+        return torch.autocast(device, enabled=False)
+    return nullcontext()
 
 
 def upcast(x: Tensor) -> Tensor:

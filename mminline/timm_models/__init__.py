@@ -1,4 +1,4 @@
-"""The InLine models for timm: importing this registers them.
+"""InLine models for timm; importing this module registers them.
 
 ``timm.create_model('inline_pvt_tiny')`` (``_small``, ``_medium``, ``_large``) and
 ``'inline_swin_tiny'`` (``_small``, ``_base``) then make classifiers and feature extractors of

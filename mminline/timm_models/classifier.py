@@ -1,4 +1,4 @@
-"""The stages of a backbone as a classifier, with the methods that timm looks for."""
+"""Classifier from the stages of a backbone, with the methods that timm looks for."""
 
 from collections.abc import Sequence
 
@@ -8,8 +8,8 @@ from timm.models._features import feature_take_indices
 from torch import Tensor, nn
 
 from ..checkpoints import read_checkpoint
+from ..engine.layer_decay import NO_DECAY_NAMES
 from ..models.backbones.pyramid import PyramidBackbone, check_image, reset_linear, to_map
-from ..optim import NO_DECAY_NAMES
 from .weights import checkpoint_filter_fn
 
 

@@ -1,4 +1,4 @@
-"""What ``timm.create_model`` calls: the seven published models, with their weights' links."""
+"""Entry points of ``timm.create_model``: the seven published models and their weights' links."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -34,59 +34,38 @@ default_cfgs = generate_default_cfgs(
 )
 
 
-def make_pvt(
-    arch: str | dict,
-    img_size: int | tuple[int, int] = 224,
-    in_chans: int = 3,
-    proj_drop_rate: float = 0.0,
-    drop_path_rate: float = 0.0,
-    feature_map: str = 'identity',
-    injective: bool = True,
-    local_residual: bool = True,
-    streaming: bool | None = None,
-    **head,
-) -> InLineClassifier:
-    """InLine-PVT in timm's words; ``head`` is for ``InLineClassifier``, all else as there."""
-    backbone = InLinePVT(
-        arch,
-        in_chans,
-        drop_rate=proj_drop_rate,
-        drop_path_rate=drop_path_rate,
-        feature_map=feature_map,
-        injective=injective,
-        local_residual=local_residual,
-        pretrain_size=img_size,
-        streaming=streaming,
-    )
-    return InLineClassifier(backbone, nn.Identity(), **head)
+# Options of a backbone that a classifier has too, by timm's word for each.
+BACKBONE_OPTIONS = dict(
+    arch='arch',
+    in_chans='in_channels',
+    proj_drop_rate='drop_rate',
+    drop_path_rate='drop_path_rate',
+    feature_map='feature_map',
+    injective='injective',
+    local_residual='local_residual',
+    streaming='streaming',
+)
+PVT_OPTIONS = dict(BACKBONE_OPTIONS, img_size='pretrain_size')
+SWIN_OPTIONS = dict(BACKBONE_OPTIONS, inline_window='inline_window')
 
 
-def make_swin(
-    arch: str | dict,
-    img_size: int | tuple[int, int] | None = None,
-    in_chans: int = 3,
-    proj_drop_rate: float = 0.0,
-    drop_path_rate: float = 0.0,
-    feature_map: str = 'identity',
-    injective: bool = True,
-    local_residual: bool = True,
-    inline_window: int | None = None,
-    streaming: bool | None = None,
-    **head,
-) -> InLineClassifier:
-    """InLine-Swin in timm's words; none of its weights depends on ``img_size``."""
-    backbone = InLineSwin(
-        arch,
-        in_chans,
-        drop_rate=proj_drop_rate,
-        drop_path_rate=drop_path_rate,
-        feature_map=feature_map,
-        injective=injective,
-        local_residual=local_residual,
-        inline_window=inline_window,
-        streaming=streaming,
-    )
-    return InLineClassifier(backbone, nn.LayerNorm(backbone.out_channels[-1]), **head)
+def make_pvt(**options) -> InLineClassifier:
+    """Make InLine-PVT from options in timm's words; those of the head as in the classifier."""
+    of_backbone, of_head = split_options(options, PVT_OPTIONS)
+    return InLineClassifier(InLinePVT(**of_backbone), nn.Identity(), **of_head)
+
+
+def make_swin(img_size: int | tuple[int, int] | None = None, **options) -> InLineClassifier:
+    """Make InLine-Swin likewise; none of its weights depends on ``img_size``."""
+    of_backbone, of_head = split_options(options, SWIN_OPTIONS)
+    backbone = InLineSwin(**of_backbone)
+    return InLineClassifier(backbone, nn.LayerNorm(backbone.out_channels[-1]), **of_head)
+
+
+def split_options(options: dict, names: dict[str, str]) -> tuple[dict, dict]:
+    """Split off the options of a backbone, under its own names, from those of the classifier."""
+    of_backbone = {names[name]: value for name, value in options.items() if name in names}
+    return of_backbone, {name: value for name, value in options.items() if name not in names}
 
 
 def _create(

@@ -5,11 +5,11 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from mminline.analysis.watch import find_layers, watch
-from mminline.models import InLinePVT, InLineSwin
+from helpers.hooked_layers import GRID, LAYERS, build, look, tokens
 from helpers.tiny import build as build_backbone
 from helpers.tiny import image
-from helpers.hooked_layers import GRID, LAYERS, build, look, tokens
+from mminline.analysis.hooks import attention_hooks, find_layers
+from mminline.models import InLinePVT, InLineSwin
 
 
 @pytest.mark.parametrize('name', LAYERS)
@@ -23,7 +23,7 @@ def test_weights_times_values_give_the_output_of_the_layer(name):
         return attention.mix()
 
     expected = layer(x, GRID)
-    with watch({'layer': layer}, replace):
+    with attention_hooks({'layer': layer}, replace):
         found = layer(x, GRID)
 
     assert seen == [LAYERS[name][0]]
@@ -107,7 +107,7 @@ def test_layers_are_named_by_stage_and_block_in_the_order_in_which_they_run(back
     model = nn.Sequential(build_backbone(backbone).eval())  # a number in front of the stages
     seen = []
     layers = find_layers(model[0])
-    with torch.no_grad(), watch(layers, lambda name, attention: seen.append(name)):
+    with torch.no_grad(), attention_hooks(layers, lambda name, attention: seen.append(name)):
         model(image(1, 3, 64, 64))
 
     assert seen == names

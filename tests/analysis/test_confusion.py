@@ -5,6 +5,8 @@ import math
 import pytest
 import torch
 
+from helpers.hooked_layers import LAYERS, attention_of, build, look, tokens
+from helpers.tiny import image
 from mminline.analysis.confusion import (
     Confusion,
     bootstrap_interval,
@@ -13,10 +15,8 @@ from mminline.analysis.confusion import (
     pair_differences,
     wilson_interval,
 )
-from mminline.analysis.explicit import CHUNK_WEIGHTS, ExplicitAttention
+from mminline.layers.attention.weights import CHUNK_WEIGHTS, AttentionWeights
 from mminline.layers.functional import FEATURE_MAPS
-from helpers.tiny import image
-from helpers.hooked_layers import LAYERS, build, explicit, look, tokens
 
 
 def parallel_queries(kind: str) -> Confusion:
@@ -24,7 +24,7 @@ def parallel_queries(kind: str) -> Confusion:
     query = torch.tensor([0.3, 1.2, 0.7]).double()
     q = torch.stack([query, 2 * query, 3 * query])
     k = image(3, 3, dtype=torch.float64).abs()
-    return count_confusion(explicit(kind, q, k, scale=3**-0.5))
+    return count_confusion(attention_of(kind, q, k, scale=3**-0.5))
 
 
 def test_parallel_queries_are_confused_by_plain_linear_attention():
@@ -43,19 +43,21 @@ def test_queries_that_differ_below_zero_only_are_confused_through_relu():
     q, k = [[1.0, -1.0], [1.0, -5.0]], [[1.0, 2.0], [3.0, -1.0]]
     relu = FEATURE_MAPS['relu']
     found = count_confusion(
-        explicit('inline', q, relu(torch.tensor(k)), scale=1.0, feature_map=relu)
+        attention_of('inline', q, relu(torch.tensor(k)), scale=1.0, feature_map=relu)
     )
     assert (found.confused, found.different) == (1, 1)
 
 
 def test_equal_queries_are_not_counted():
-    found = count_confusion(explicit('softmax', [[1.0, 0.0]] * 3, [[1.0, 0.0]] * 3))
+    found = count_confusion(attention_of('softmax', [[1.0, 0.0]] * 3, [[1.0, 0.0]] * 3))
     assert (found.different, found.all_pairs) == (0, 3)
     assert math.isnan(found.rate)
 
 
 def test_differences_are_what_they_are_defined_as():
-    attention = explicit('linear', [[1.0, 0.0], [0.0, 1.0], [2.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]])
+    attention = attention_of(
+        'linear', [[1.0, 0.0], [0.0, 1.0], [2.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]]
+    )
     query, weight = pair_differences(attention, 0, torch.tensor([[0, 1], [0, 2]]))
 
     # |(1, -1)| / 2 and |(1, 0)| / 3; all attention elsewhere, and none.
@@ -68,7 +70,7 @@ def test_flat_attention_is_no_confusion_once_weights_are_centred(kind, confused)
     # Keys so much alike that all weights are within a thousandth of the uniform one.
     query = torch.tensor([0.3, 1.2, 0.7]).double()
     q = torch.stack([query, 2 * query, 3 * query])
-    attention = explicit(kind, q, 1 + 1e-3 * image(3, 3, dtype=torch.float64), scale=0.5)
+    attention = attention_of(kind, q, 1 + 1e-3 * image(3, 3, dtype=torch.float64), scale=0.5)
 
     assert count_confusion(attention).confused == 3
     assert count_confusion(attention, centred=True).confused == confused
@@ -76,7 +78,7 @@ def test_flat_attention_is_no_confusion_once_weights_are_centred(kind, confused)
 
 def test_centred_weights_of_inline_attention_differ_as_much_as_parallel_queries():
     q, k = torch.tensor([[1.0, 2.0], [3.0, 6.0]]), image(2, 2, dtype=torch.float64)
-    attention = explicit('inline', q, k, scale=0.7)
+    attention = attention_of('inline', q, k, scale=0.7)
     query, weight = pair_differences(attention, 0, torch.tensor([[0, 1]]), centred=True)
 
     assert query.item() == pytest.approx(0.5)
@@ -84,7 +86,7 @@ def test_centred_weights_of_inline_attention_differ_as_much_as_parallel_queries(
 
 
 def test_thresholds_are_adjustable():
-    attention = explicit('inline', [[1.0], [1.5], [3.0]], [[0.3], [0.1], [0.2]], scale=1.0)
+    attention = attention_of('inline', [[1.0], [1.5], [3.0]], [[0.3], [0.1], [0.2]], scale=1.0)
     counts = [
         count_confusion(attention, query_difference=query, weight_difference=weight)[:2]
         for query, weight in [(0.1, 0.01), (0.25, 0.5), (0.1, 0.5), (0.1, 0.02)]
@@ -152,16 +154,16 @@ def test_random_pairs_agree_with_all_pairs_within_the_interval():
 
 def test_a_large_map_never_has_all_of_its_weights(monkeypatch):
     sizes = []
-    weights = ExplicitAttention.weights
+    weights = AttentionWeights.weights
 
     def watched(*args):
         found = weights(*args)
         sizes.append(found.numel())
         return found
 
-    monkeypatch.setattr(ExplicitAttention, 'weights', watched)
+    monkeypatch.setattr(AttentionWeights, 'weights', watched)
     q, k = image(2, 300 * 300, 4, dtype=torch.float64)
-    found = count_confusion(explicit('inline', q, k, grid=(300, 300)), max_pairs=300)
+    found = count_confusion(attention_of('inline', q, k, grid=(300, 300)), max_pairs=300)
 
     assert found.all_pairs == 90_000 * 89_999 // 2
     assert sum(sizes) == pytest.approx(600 * 90_000, rel=0.01)

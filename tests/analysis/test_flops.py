@@ -9,10 +9,10 @@ import torch
 import yaml
 from torch import nn
 
+from helpers.shipped_configs import CONFIGS, ROOT, build
 from mminline.analysis import measure_complexity
 from mminline.layers import InLineAttention
 from mminline.models import InLinePVT, InLineSwin
-from helpers.shipped_configs import CONFIGS, ROOT, build
 
 # GMACs that the papers of the softmax models print, and those that follow for InLine attention.
 LITERATURE = {

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from helpers.hooked_layers import CHANNELS, GRID, HEADS, LAYERS, attention_of, build, look, tokens
 from mminline.analysis.locality import measure_locality
 from mminline.analysis.maps import weight_maps
-from helpers.hooked_layers import CHANNELS, GRID, HEADS, LAYERS, build, explicit, look, tokens
 
 # Neighbours of all cells of a map together: 3 for each cell and side, less one at both ends.
 NEIGHBOURS = (3 * GRID[0] - 2) * (3 * GRID[1] - 2)
@@ -16,7 +16,7 @@ REDUCED = ('mmdet PVT, keys reduced', 'mmseg MiT')
 
 def uniform(**options):
     zeros = torch.zeros(TOKENS, 4)
-    return explicit('softmax', zeros, zeros, grid=GRID, **options)
+    return attention_of('softmax', zeros, zeros, grid=GRID, **options)
 
 
 def purely_local(side: int = 3):
@@ -52,7 +52,7 @@ def test_attention_on_a_wider_square_has_a_smaller_share():
 
 def test_negative_weights_count_by_their_size():
     # Keys in a row; the middle query has the weights (1 - 3, 1, 1 + 3) / 3 and (1, 1, 1) / 3 ...
-    attention = explicit('inline', [[0.0], [3.0], [0.0]], [[-1.0], [0.0], [1.0]], scale=1.0)
+    attention = attention_of('inline', [[0.0], [3.0], [0.0]], [[-1.0], [0.0], [1.0]], scale=1.0)
     weights = attention.weights()[0, 0]
     assert_close(weights[1], torch.tensor([-2.0, 1.0, 4.0]).double() / 3)
 

@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from mminline.analysis.masking import Mask, hidden_keys, masked_attention
-from mminline.analysis.watch import find_layers, watch
-from mminline.layers import reference
-from mminline.models import InLinePVT, InLineSwin
+from helpers.hooked_layers import GRID, LAYERS, attention_of, build, look, tokens
 from helpers.tiny import build as build_backbone
 from helpers.tiny import image
-from helpers.hooked_layers import GRID, LAYERS, build, explicit, look, tokens
+from mminline.analysis.hooks import attention_hooks, find_layers
+from mminline.analysis.masking import Mask, hidden_keys, masked_attention
+from mminline.layers import reference
+from mminline.models import InLinePVT, InLineSwin
 
 EVERYTHING = slice(None)
 
@@ -50,8 +50,8 @@ def test_hiding_everything_leaves_the_residual_or_nothing(name):
 def test_a_hidden_key_is_as_good_as_none(kind):
     q, k, v = image(3, 6, 4, dtype=torch.float64).abs()
     kept = torch.tensor([True, False, True, True, False, True])
-    attention = explicit(kind, q, k, v, scale=0.5)
-    without = explicit(kind, q, k[kept], v[kept], scale=0.5)
+    attention = attention_of(kind, q, k, v, scale=0.5)
+    without = attention_of(kind, q, k[kept], v[kept], scale=0.5)
 
     found = attention.weights(visible_BLM=kept.expand(1, 6, -1))
     assert_close(found[..., kept], without.weights())
@@ -59,7 +59,7 @@ def test_a_hidden_key_is_as_good_as_none(kind):
 
 
 def test_local_masks_hide_the_square_around_a_query():
-    attention = explicit('softmax', torch.zeros(99, 1), torch.zeros(99, 1), grid=GRID)
+    attention = attention_of('softmax', torch.zeros(99, 1), torch.zeros(99, 1), grid=GRID)
     hidden = hidden_keys(attention, Mask('local', 5), EVERYTHING, EVERYTHING)[0]
     rows, columns = torch.arange(99) // 11, torch.arange(99) % 11
     distance = torch.maximum((rows[:, None] - rows).abs(), (columns[:, None] - columns).abs())
@@ -80,7 +80,7 @@ def test_random_masks_hide_as_many_visible_keys_as_local_ones(name, side):
 
 
 def test_random_masks_hide_each_key_as_often():
-    attention = explicit('softmax', torch.zeros(99, 1), torch.zeros(99, 1), grid=GRID)
+    attention = attention_of('softmax', torch.zeros(99, 1), torch.zeros(99, 1), grid=GRID)
     generator = torch.Generator().manual_seed(0)
     times = sum(
         hidden_keys(attention, Mask('random', 3), EVERYTHING, EVERYTHING, generator)[0, 50].int()
@@ -104,7 +104,7 @@ def test_random_masks_repeat_with_their_seed():
 
 
 def test_an_unknown_mask_is_refused():
-    attention = explicit('softmax', torch.zeros(4, 1), torch.zeros(4, 1))
+    attention = attention_of('softmax', torch.zeros(4, 1), torch.zeros(4, 1))
     with pytest.raises(ValueError, match="'none', 'local' or 'random', got kind='square'"):
         hidden_keys(attention, Mask('square', 3), EVERYTHING, EVERYTHING)
 
@@ -112,6 +112,6 @@ def test_an_unknown_mask_is_refused():
 @torch.no_grad()
 def test_what_only_looks_changes_nothing():
     layer, x = build('inline'), tokens()
-    with watch({'layer': layer}, lambda name, attention: None):
+    with attention_hooks({'layer': layer}, lambda name, attention: None):
         found = layer(x, GRID)
     assert torch.equal(found, layer(x, GRID))

@@ -4,67 +4,14 @@ import re
 import subprocess
 import sys
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import torch
 from mmengine.runner import CheckpointLoader
 
 from helpers import golden
+from helpers.crafted import CRAFTED, NOT_RUN
 from mminline.checkpoints import download, read_checkpoint
-
-
-class Server(ThreadingHTTPServer):
-    """Serves what ``replies`` holds for a path and counts requests."""
-
-    def __init__(self):
-        super().__init__(('127.0.0.1', 0), Handler)
-        self.replies = {}
-        self.requests = []
-        self.url = f'http://127.0.0.1:{self.server_port}/mirror'
-
-    def serve(self, path: str, body: bytes, length: int | None = None, first=None, then=None):
-        """Answer with a body; a length above the body's makes it seem cut off."""
-        self.replies[path] = (body, len(body) if length is None else length, first, then)
-
-
-class Handler(BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.server.requests.append(self.path)
-        if self.path not in self.server.replies:
-            self.send_error(404)
-            return
-        body, length, first, then = self.server.replies[self.path]
-        if first:
-            first()
-        self.send_response(200)
-        self.send_header('Content-Length', str(length))
-        self.end_headers()
-        self.wfile.write(body)
-        if then:
-            then()
-
-    def log_message(self, *args):
-        pass
-
-
-@pytest.fixture
-def server():
-    with Server() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={'poll_interval': 0.01})
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
-
-
-@pytest.fixture
-def cache(tmp_path, monkeypatch, server):
-    """An empty cache, with the server as the mirror."""
-    monkeypatch.setenv('TORCH_HOME', str(tmp_path / 'home'))
-    monkeypatch.setenv('MMINLINE_WEIGHTS_URL', f'{server.url}/')
-    monkeypatch.setenv('no_proxy', '127.0.0.1')
-    return tmp_path / 'home' / 'hub' / 'checkpoints'
 
 
 @pytest.fixture(scope='module')
@@ -189,7 +136,9 @@ def test_an_unknown_name_is_an_error_that_lists_the_names(server, cache):
         read_checkpoint('inline://pvt-huge')
 
 
-def test_two_processes_at_once_download_once(server, cache, published):
+@pytest.mark.parametrize('scheme', ['inline', 'http'])
+def test_two_processes_at_once_download_once(scheme, server, cache, published):
+    address = 'inline://pvt-tiny' if scheme == 'inline' else f'{server.root}{TINY}'
     both_ask, second_request = threading.Event(), threading.Event()
 
     def hold():
@@ -201,9 +150,10 @@ def test_two_processes_at_once_download_once(server, cache, published):
 
     server.serve(TINY, published, first=hold)
     code = (
-        'from mminline.checkpoints import read_checkpoint\n'
+        'import mminline\n'
+        'from mmengine.runner import CheckpointLoader\n'
         'print("asks", flush=True)\n'
-        'read_checkpoint("inline://pvt-tiny")'
+        f'CheckpointLoader.load_checkpoint("{address}")'
     )
     processes = [
         subprocess.Popen([sys.executable, '-c', code], stdout=subprocess.PIPE, text=True)
@@ -218,19 +168,29 @@ def test_two_processes_at_once_download_once(server, cache, published):
     assert server.requests == [TINY]
 
 
-def test_any_web_address_is_read_as_safely_and_kept_apart(server, cache, published, tmp_path):
-    class Mark:
-        def __reduce__(self):
-            return open, (str(tmp_path / 'mark'), 'w')
-
-    torch.save({'model': torch.ones(1), 'config': Mark()}, tmp_path / 'crafted.pth')
+def test_web_addresses_are_kept_apart(server, cache, published, tmp_path):
+    torch.save({'model': torch.ones(1)}, tmp_path / 'other.pth')
     server.serve('/one/epoch_12.pth', published)
-    server.serve('/two/epoch_12.pth', (tmp_path / 'crafted.pth').read_bytes())
-    base = server.url.removesuffix('/mirror')
+    server.serve('/two/epoch_12.pth', (tmp_path / 'other.pth').read_bytes())
 
-    first, second = (read_checkpoint(f'{base}/{folder}/epoch_12.pth') for folder in ('one', 'two'))
+    first, second = (
+        read_checkpoint(f'{server.root}/{folder}/epoch_12.pth') for folder in ('one', 'two')
+    )
 
     assert len(first['model']) > 100
     assert torch.equal(second['model'], torch.ones(1))
-    assert not (tmp_path / 'mark').exists()
     assert len(files(cache)) == 2
+
+
+@pytest.mark.parametrize('kind', CRAFTED)
+def test_a_crafted_file_of_a_web_address_is_refused_and_not_kept(kind, server, cache, tmp_path):
+    write, asked = CRAFTED[kind]
+    write(tmp_path / 'crafted.pth', tmp_path / 'mark')
+    server.serve('/crafted.pth', (tmp_path / 'crafted.pth').read_bytes())
+
+    with pytest.raises((ValueError, ConnectionError), match=asked) as refusal:
+        read_checkpoint(f'{server.root}/crafted.pth')
+
+    assert re.search(rf'{server.root}/crafted\.pth.* {NOT_RUN}', str(refusal.value))
+    assert not (tmp_path / 'mark').exists()
+    assert files(cache) == []

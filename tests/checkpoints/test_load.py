@@ -7,9 +7,9 @@ from mmengine.logging import HistoryBuffer
 from mmengine.registry import MODELS
 
 from helpers import golden
+from helpers.tiny import SIZES, SWIN_SIZES, build
 from mminline.checkpoints import convert_official, load_pretrained
 from mminline.models import InLinePVT, InLineSwin
-from helpers.tiny import SIZES, SWIN_SIZES, build
 
 
 def save(weights, path):

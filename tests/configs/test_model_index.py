@@ -8,8 +8,8 @@ import yaml
 from mim.commands import search
 from modelindex.load_model_index import load as load_index
 
-from mminline.checkpoints.download import PUBLISHED as WEIGHTS
 from helpers.shipped_configs import CONFIGS, DETECTORS, PUBLISHED, ROOT, SEGMENTORS, load
+from mminline.checkpoints.download import PUBLISHED as WEIGHTS
 
 METAFILES = [CONFIGS / task / 'metafile.yml' for task in ('detection', 'segmentation')]
 MODELS = {

@@ -8,11 +8,15 @@ from unittest.mock import patch
 import pytest
 import torch
 
-from mminline.layers import Block, InLineAttention, SoftmaxAttention, attention, functional
+from mminline.layers import Block, InLineAttention, SoftmaxAttention, functional
+from mminline.layers.attention import inline
 from mminline.models import InLinePVT, InLineSwin
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ('benchmarks', 'configs', 'docs', 'mminline', 'requirements', 'tests', 'tools')
+FOLDERS = (
+    *('benchmarks', 'configs', 'docs', 'environment', 'mminline', 'requirements', 'tests'),
+    'tools',
+)
 PAGES = sorted(
     page
     for folder in ('.', 'docs', 'configs', 'benchmarks')
@@ -106,10 +110,9 @@ def test_the_shapes_inside_a_block_are_those_of_its_functions(monkeypatch):
     sizes = dict(B=BATCH, N=5 * 7, C=12, h=3, d=4, m=2)
     block = Block(InLineAttention(12, 3), embed_dims=12, mlp_ratio=2)
     shapes, layers = {}, {}
-    for name in ('values_and_covariance', 'fold_attention', 'local_residual'):
-        spy(monkeypatch, functional, name, shapes)
-    for name in ('token_mean', 'inline_attention'):
-        spy(monkeypatch, attention, name, shapes)
+    spy(monkeypatch, functional, 'fold_attention', shapes)
+    for name in ('token_mean', 'folded_inline_attention', 'inline_attention', 'local_residual'):
+        spy(monkeypatch, inline, name, shapes)
     spy(monkeypatch, block.attn, 'make_kernel', shapes)
     record(block.attn.proj, layers, 'attn.proj')
     record(block.mlp.fc1, layers, 'mlp.fc1')
@@ -128,18 +131,51 @@ def test_the_shapes_inside_a_block_are_those_of_its_functions(monkeypatch):
     assert said == shapes
 
 
-def test_imports_go_one_way():
-    line = re.search('^    (statistics.* <- .*)$', ARCHITECTURE, re.M).group(1)
+def ranks(first):
+    """Rank of each name in the order of imports that begins with a name."""
+    line = re.search(rf'^    ({first}.* <- .*)$', ARCHITECTURE, re.M).group(1)
     levels = [level.split(', ') for level in line.split(' <- ')]
-    rank = {name: number for number, level in enumerate(levels) for name in level}
-    rooms = [ROOT / 'mminline' / room for room in ('layers', 'models')]
-    files = {path.stem: path for room in rooms for path in room.rglob('*.py') if path.stem in rank}
-    assert files.keys() == rank.keys()
-    for name, path in files.items():
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and node.level:
-                imported = (node.module or '').split('.')[-1]
-                assert rank.get(imported, -1) < rank[name], f'{name} imports {imported}'
+    return {name: number for number, level in enumerate(levels) for name in level}
+
+
+def imported_modules(path):
+    """Full names of the modules of mminline that a file imports, as tuples of their parts."""
+    package = path.relative_to(ROOT).parent.parts
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            modules = [tuple(alias.name.split('.')) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) + 1 - node.level] if node.level else ()
+            base = (*base, *(node.module.split('.') if node.module else ()))
+            modules = [(*base, alias.name) for alias in node.names]
+        else:
+            continue
+        yield from (module[1:] for module in modules if module[0] == 'mminline')
+
+
+@pytest.mark.parametrize(
+    ('folder', 'first'), [('mminline', 'registry'), ('mminline/layers', 'statistics')]
+)
+def test_imports_go_one_way(folder, first):
+    rank, depth = ranks(first), folder.count('/')
+    parts = {path.stem: path for path in (ROOT / folder).iterdir() if path.stem != '__pycache__'}
+    assert parts.keys() - {'__init__', 'version'} == rank.keys()
+    for name, part in parts.items():
+        if name not in rank:
+            continue
+        for path in [part] if part.is_file() else part.rglob('*.py'):
+            for module in imported_modules(path):
+                inside = module[:depth] == tuple(folder.split('/')[1:]) and len(module) > depth
+                imported = module[depth] if inside else name
+                if imported != name and imported in rank:
+                    assert rank[imported] < rank[name], f'{path} imports {".".join(module)}'
+
+
+def test_libraries_are_imported_where_the_page_says():
+    for path in (ROOT / 'mminline').rglob('*.py'):
+        libraries = set(re.findall(r'^ *(?:from|import) (\w+)', path.read_text(), re.M))
+        assert not libraries & {'mmdet', 'mmseg'}, path
+        assert 'timm' not in libraries or path.parent.name == 'timm_models', path
 
 
 def headings(page):

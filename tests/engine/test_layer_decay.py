@@ -8,8 +8,8 @@ from mmengine.optim import build_optim_wrapper
 from mmengine.registry import DefaultScope
 from torch import nn
 
-from mminline.models import InLinePVT, InLineSwin
 from helpers.tiny import BACKBONES, build
+from mminline.models import InLinePVT, InLineSwin
 
 WEIGHT_DECAY = 0.05
 

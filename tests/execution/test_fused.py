@@ -1,23 +1,20 @@
-"""Linears in one pass: the same numbers, and nobody who watches a layer is passed by."""
+"""Fused blocks and layers: the same numbers, by fewer passes over memory."""
 
 import pytest
 import torch
-import torch.nn.functional as F
-from torch import nn
 from torch.profiler import profile
 from torch.testing import assert_close
-from torch.utils.flop_counter import FlopCounterMode
 
-from mminline.layers import MLP
-from mminline.layers.fused import call_linear, linear, linear_gelu
+from helpers.tiny import gradients, image, randomize
+from mminline import execution
+from mminline.execution.linear import product, product_gelu
+from mminline.layers import Block, InLineAttention, SoftmaxAttention
 
-FUSED = 'mkldnn::_linear_pointwise'
-
-
-def random_linear(shape=(2, 7, 5), out_channels=3, dtype=torch.float32):
-    generator = torch.Generator().manual_seed(0)
-    shapes = [shape, (out_channels, shape[-1]), (out_channels,)]
-    return [torch.randn(size, generator=generator, dtype=dtype) for size in shapes]
+ONE_PASS = 'mkldnn::_linear_pointwise'
+GRID = (6, 9)
+needs_onednn = pytest.mark.skipif(
+    not torch.backends.mkldnn.is_available(), reason='PyTorch without oneDNN'
+)
 
 
 def names_of_operations(function, *inputs):
@@ -26,96 +23,97 @@ def names_of_operations(function, *inputs):
     return {event.name for event in record.events()}
 
 
-@pytest.mark.parametrize('shape', [(1, 1), (7, 5), (2, 33, 16), (1, 2, 3, 8), (0, 4)])
-@pytest.mark.parametrize('dtype', [torch.float32, torch.float64, torch.bfloat16])
-def test_fused_layers_equal_those_of_pytorch(shape, dtype):
-    x, weight, bias = random_linear(shape, dtype=dtype)
-    with torch.no_grad():
-        assert_close(linear(x, weight, bias), F.linear(x, weight, bias))
-        assert_close(linear(x, weight, None), F.linear(x, weight))
-        assert_close(linear_gelu(x, weight, bias), F.gelu(F.linear(x, weight, bias)))
+def make_block(attention=None, **options):
+    return randomize(Block(attention or InLineAttention(8, 2), 8, 2, **options))
 
 
-@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason='PyTorch without oneDNN')
-def test_inference_in_float32_is_fused_and_nothing_else():
-    x, weight, bias = random_linear()
-    with torch.no_grad():
-        assert FUSED in names_of_operations(linear, x, weight, bias)
-        assert FUSED in names_of_operations(linear_gelu, x, weight, bias)
-        assert FUSED not in names_of_operations(linear, *random_linear(dtype=torch.float64))
-        with torch.autocast('cpu', dtype=torch.bfloat16):
-            assert FUSED not in names_of_operations(linear, x, weight, bias)
-        with torch.backends.mkldnn.flags(enabled=False):
-            assert FUSED not in names_of_operations(linear, x, weight, bias)
-    assert FUSED not in names_of_operations(linear, x, weight, bias)
+def tokens(batch=2, dtype=torch.float32):
+    return image(batch, 54, 8, dtype=dtype)
 
 
-def test_gradients_come_back_through_layers_that_could_be_fused():
-    tensors = [tensor.requires_grad_() for tensor in random_linear(dtype=torch.float64)]
-    torch.autograd.gradcheck(linear_gelu, tensors)
+def backward(run, block, x):
+    block.zero_grad()
+    x = x.clone().requires_grad_()
+    torch.manual_seed(0)
+    out = run(x)
+    out.backward(image(*out.shape, dtype=out.dtype))
+    return {'out': out, 'x': x.grad, **gradients(block)}
 
 
-def test_a_counter_of_flops_sees_the_products():
-    x, weight, bias = random_linear((4, 5), out_channels=3)
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        linear(x, weight, bias)
-    assert counter.get_total_flops() == 2 * 4 * 5 * 3
+@pytest.mark.parametrize(
+    'attention',
+    [
+        dict(),
+        dict(local_residual=False),
+        dict(feature_map='relu'),
+        dict(feature_map='exp', injective=False),
+        dict(window_size=4, shifted=True),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize('options', [{}, dict(with_cp=True, drop_path_rate=0.5, drop_rate=0.3)])
+def test_training_equals_the_plain_block_in_values_and_gradients(attention, options):
+    block = make_block(InLineAttention(8, 2, **attention), **options).double().train()
+    x = tokens(batch=6, dtype=torch.float64)
+    assert execution.choose(block, x, GRID).name == 'fused'
+    fused = backward(lambda x: execution.run(block, x, GRID), block, x)
+    assert_close(fused, backward(lambda x: block(x, GRID), block, x))
 
 
-def test_a_wrapped_or_hooked_linear_is_called():
-    class Doubled(nn.Linear):
-        def forward(self, x):
-            return 2 * super().forward(x)
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize('folded', [True, False])
+@torch.no_grad()
+def test_inference_equals_the_plain_layer(dtype, folded):
+    layer = randomize(InLineAttention(8, 2)).to(dtype)
+    layer.folded = folded
+    x = tokens(dtype=dtype)
+    assert execution.choose(layer, x, GRID).name == 'fused'
+    bounds = {} if dtype.itemsize > 2 else dict(rtol=0.02, atol=0.05)
+    assert_close(execution.run(layer, x, GRID), layer(x, GRID), **bounds)
 
-    doubled, hooked = Doubled(5, 3), nn.Linear(5, 3)
-    hooked.register_forward_hook(lambda layer, inputs, out: out + 1)
-    x = random_linear()[0]
-    with torch.no_grad():
-        assert_close(call_linear(doubled, x), 2 * F.linear(x, doubled.weight, doubled.bias))
-        assert_close(call_linear(hooked, x), F.linear(x, hooked.weight, hooked.bias) + 1)
+
+@needs_onednn
+@torch.no_grad()
+def test_inference_in_float32_takes_bias_and_gelu_along_and_nothing_else_does():
+    def operations(block, x, streaming=False):
+        return names_of_operations(lambda: execution.run(block, x, GRID, streaming))
+
+    block, x = make_block().eval(), tokens()
+    assert ONE_PASS in operations(block, x)
+    assert ONE_PASS in operations(block, x, streaming=None)
+    assert ONE_PASS in operations(make_block(SoftmaxAttention(8, 2)).eval(), x)
+    with torch.autocast('cpu', dtype=torch.bfloat16):
+        assert ONE_PASS not in operations(block, x)
+        assert ONE_PASS not in operations(block, x, streaming=None)
+    with torch.backends.mkldnn.flags(enabled=False):
+        assert ONE_PASS not in operations(block, x)
+    with torch.enable_grad():
+        assert ONE_PASS not in operations(block, x)
+    assert ONE_PASS not in operations(block.double(), x.double())
 
 
+@needs_onednn
+@pytest.mark.parametrize('shape', [(1, 1), (7, 5), (2, 33, 16), (1, 2, 3, 8)])
+@torch.no_grad()
+def test_products_in_one_pass_equal_those_of_pytorch(shape):
+    x, weight, bias = image(*shape), image(3, shape[-1]), image(3)
+    for function in (product, product_gelu):
+        for some_bias in (bias, None):
+            expected = function(x, weight, some_bias, False)
+            assert_close(function(x, weight, some_bias, True), expected)
+
+
+@torch.no_grad()
 def test_a_bias_with_gaps_is_read_as_it_is():
     # As pruning of channels leaves it, and oneDNN would not.
-    x, weight, bias = random_linear()
-    sparse = torch.randn(2 * len(bias))[::2]
-    with torch.no_grad():
-        assert_close(linear(x, weight, sparse), F.linear(x, weight, sparse))
-        assert_close(linear(x, weight, bias[:1].expand(3)), F.linear(x, weight, bias[:1].expand(3)))
+    block, x = make_block().eval(), tokens()
+    block.mlp.fc1.bias = torch.nn.Parameter(torch.randn(32)[::2])
+    block.attn.proj.bias = torch.nn.Parameter(torch.randn(1).expand(8))
+    for streaming in (None, False):
+        assert not execution.choose(block, x, GRID, streaming).one_pass
+        assert_close(execution.run(block, x, GRID, streaming), block(x, GRID))
 
 
 def test_weights_without_values_are_refused_as_ever():
     with torch.no_grad(), pytest.raises(RuntimeError, match='meta'):
-        MLP(4, 2).to('meta')(torch.randn(1, 5, 4))
-
-
-def test_a_forward_that_was_replaced_is_used():
-    layer, x = nn.Linear(5, 3), random_linear()[0]
-    layer.forward = lambda x: torch.full((3,), 7.0)
-    with torch.no_grad():
-        assert call_linear(layer, x).tolist() == [7, 7, 7]
-
-
-@pytest.mark.parametrize('part', ['fc1', 'act', 'fc2'])
-def test_a_backward_hook_on_any_part_of_an_mlp_is_called(part):
-    mlp, seen = MLP(6, 2), []
-    getattr(mlp, part).register_full_backward_hook(lambda layer, *grads: seen.append(layer))
-    mlp(torch.randn(1, 4, 6, requires_grad=True)).sum().backward()
-    assert seen == [getattr(mlp, part)]
-
-
-@pytest.mark.parametrize('part', ['fc1', 'act', 'fc2'])
-def test_a_hook_on_any_part_of_an_mlp_is_called(part):
-    mlp, seen = MLP(6, 2), []
-    getattr(mlp, part).register_forward_pre_hook(lambda layer, inputs: seen.append(layer))
-    with torch.no_grad():
-        mlp(torch.randn(1, 4, 6))
-    assert seen == [getattr(mlp, part)]
-
-
-def test_another_activation_in_an_mlp_is_used():
-    mlp = MLP(6, 2)
-    mlp.act = nn.ReLU()
-    x = torch.randn(1, 4, 6)
-    with torch.no_grad():
-        assert_close(mlp(x), mlp.fc2(mlp.fc1(x).relu()))
+        execution.run(make_block().to('meta'), tokens(), GRID)

@@ -1,12 +1,13 @@
 """Attention layers of every kind that can be looked into, each with an input."""
 
+import functools
+
 import torch
 from torch import Tensor, nn
 
-from mminline.analysis.explicit import ExplicitAttention
-from mminline.analysis.watch import watch
-from mminline.layers import InLineAttention, SoftmaxAttention
 from helpers.tiny import image, randomize
+from mminline.analysis.hooks import attention_hooks
+from mminline.layers import AttentionWeights, InLineAttention, SoftmaxAttention, reference
 
 CHANNELS, HEADS = 12, 2
 
@@ -54,6 +55,7 @@ LAYERS = {
         'linear',
         lambda: inline(feature_map='exp', injective=False, window_size=4, shifted=True),
     ),
+    'softmax': ('softmax', lambda: SoftmaxAttention(CHANNELS, HEADS, window_size=None)),
     'softmax windows': ('softmax', lambda: SoftmaxAttention(CHANNELS, HEADS)),
     'softmax shifted windows': (
         'softmax',
@@ -81,19 +83,24 @@ def tokens(batch: int = 2, grid: tuple[int, int] = GRID) -> Tensor:
 @torch.no_grad()
 def look(
     layer: nn.Module, x_BLC: Tensor, grid: tuple[int, int] = GRID
-) -> tuple[Tensor, ExplicitAttention]:
+) -> tuple[Tensor, AttentionWeights]:
     """Output of a layer, and its attention as seen from outside."""
     seen = []
-    with watch({'layer': layer}, lambda name, attention: seen.append(attention)):
+    with attention_hooks({'layer': layer}, lambda name, attention: seen.append(attention)):
         output = layer(x_BLC, grid)
     (attention,) = seen
     return output, attention
 
 
-def explicit(kind: str, q, k, v=None, grid=None, **options) -> ExplicitAttention:
+def attention_of(kind: str, q, k, v=None, grid=None, scale=1.0, **options) -> AttentionWeights:
     """Attention of one group and one head on tokens in a row, or in a grid."""
     q, k = (torch.as_tensor(part, dtype=torch.float64)[None, None] for part in (q, k))
     v = torch.zeros_like(k) if v is None else torch.as_tensor(v, dtype=torch.float64)[None, None]
     grid = grid or (1, q.shape[2])
+    rules = {
+        'inline': functools.partial(reference.inline_weights, scale=scale),
+        'linear': reference.linear_weights,
+        'softmax': functools.partial(reference.softmax_weights, scale=scale),
+    }
     cells = torch.arange(q.shape[2])[None]
-    return ExplicitAttention(kind, q, k, v, grid, grid, cells, **options)
+    return AttentionWeights(kind, rules[kind], q, k, v, grid, grid, cells, **options)

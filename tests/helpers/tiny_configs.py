@@ -1,7 +1,7 @@
 """Configs of a detector and a segmentor so small that a test can train them, on Shapes."""
 
-from helpers.tiny import SIZES
 from helpers.shipped_configs import CONFIGS, ROOT
+from helpers.tiny import SIZES
 
 TOOLS = ROOT / 'tools'
 SEGMENTOR = f"""

@@ -4,9 +4,10 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from helpers.attention_layers import inline_layer
-from mminline.layers import InLineAttention
+from helpers.attention_layers import inline_layer, join_heads, split_heads
 from helpers.tiny import gradients, image, randomize
+from mminline import execution
+from mminline.layers import InLineAttention, SoftmaxAttention, reference
 
 GRIDS = [(1, 1), (1, 6), (5, 1), (2, 3), (7, 5)]
 MAPS = [
@@ -23,6 +24,11 @@ def make_layer(embed_dims=12, num_heads=3, folded=None, **options):
     layer = randomize(InLineAttention(embed_dims, num_heads, **options)).double()
     layer.folded = folded
     return layer
+
+
+def forms(layer):
+    """The layer called by itself, and as backbones run it."""
+    return layer, lambda x, hw_shape: execution.run(layer, x, hw_shape)
 
 
 def tokens(hw_shape, batch=2, channels=12):
@@ -43,7 +49,8 @@ def backward(layer, form, x, hw_shape):
 def test_layer_equals_explicit_weights(feature_map, injective, local_residual, hw_shape):
     layer = make_layer(feature_map=feature_map, injective=injective, local_residual=local_residual)
     x = tokens(hw_shape)
-    assert_close(layer(x, hw_shape), inline_layer(layer, x, hw_shape))
+    for form in forms(layer):
+        assert_close(form(x, hw_shape), inline_layer(layer, x, hw_shape))
 
 
 @pytest.mark.parametrize('hw_shape', GRIDS)
@@ -52,7 +59,10 @@ def test_folded_and_plain_form_both_equal_explicit_weights(local_residual, hw_sh
     x = tokens(hw_shape)
     for folded in (True, False):
         layer = make_layer(folded=folded, local_residual=local_residual)
-        assert_close(layer(x, hw_shape), inline_layer(layer, x, hw_shape))
+        for form in forms(layer):
+            assert_close(form(x, hw_shape), inline_layer(layer, x, hw_shape))
+            with torch.no_grad():
+                assert_close(form(x, hw_shape), inline_layer(layer, x, hw_shape))
 
 
 @pytest.mark.parametrize('num_heads', [1, 12])
@@ -68,17 +78,17 @@ def test_one_head_and_one_channel_a_head_work(num_heads):
 @pytest.mark.parametrize('local_residual', [True, False])
 def test_gradients_of_both_forms_equal_those_of_explicit_weights(local_residual, folded, batch):
     layer, x = make_layer(folded=folded, local_residual=local_residual), tokens((3, 5), batch)
-    fast = backward(layer, layer, x, (3, 5))
     slow = backward(layer, lambda *inputs: inline_layer(layer, *inputs), x, (3, 5))
-    assert_close(fast, slow)
+    for form in forms(layer):
+        assert_close(backward(layer, form, x, (3, 5)), slow)
 
 
 @pytest.mark.parametrize(('feature_map', 'injective'), MAPS[1:])
 def test_gradients_with_a_feature_map_equal_those_of_explicit_weights(feature_map, injective):
     layer, x = make_layer(feature_map=feature_map, injective=injective), tokens((3, 5))
-    fast = backward(layer, layer, x, (3, 5))
     slow = backward(layer, lambda *inputs: inline_layer(layer, *inputs), x, (3, 5))
-    assert_close(fast, slow)
+    for form in forms(layer):
+        assert_close(backward(layer, form, x, (3, 5)), slow)
 
 
 def test_key_bias_has_no_gradient_with_the_identity_map():
@@ -177,17 +187,17 @@ def test_misspelt_option_is_refused():
         InLineAttention(12, 3, feature_maps='relu')
 
 
-def test_a_layer_put_in_place_of_the_linear_is_called():
-    # Adapters such as LoRA wrap a linear and still show its weight.
-    class Doubled(torch.nn.Linear):
-        def forward(self, x):
-            return 2 * super().forward(x)
+@pytest.mark.parametrize('channels', [8, 16])
+def test_folded_form_is_chosen_from_four_tokens_a_channel_on(channels):
+    layer = InLineAttention(channels, 2)
+    assert layer.can_fold(4 * channels)
+    assert not layer.can_fold(4 * channels - 1)
 
-    torch.manual_seed(0)
-    layer = InLineAttention(8, 2).double()
-    x_BLC = torch.randn(1, 30, 8, dtype=torch.float64)
-    plain = layer(x_BLC, (5, 6))
-    doubled = Doubled(8, 24).double()
-    doubled.load_state_dict(layer.qkv.state_dict())
-    layer.qkv = doubled
-    assert (layer(x_BLC, (5, 6)) - plain).abs().max() > 1e-3
+
+def test_softmax_over_the_whole_map_is_available_beside_it():
+    layer = randomize(SoftmaxAttention(12, 3, window_size=None)).double()
+    x = tokens((4, 5))
+    q, k, v = (split_heads(part, 3) for part in layer.qkv(x).chunk(3, dim=-1))
+    mixed = join_heads(reference.softmax_weights(q, k, 0.5) @ v)
+    assert_close(layer(x, (4, 5)), layer.proj(mixed))
+    assert set(layer.state_dict()) == {'qkv.weight', 'qkv.bias', 'proj.weight', 'proj.bias'}

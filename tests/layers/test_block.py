@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.testing import assert_close
 
-from mminline.layers import MLP, Block, InLineAttention
 from helpers.tiny import gradients, image, randomize
+from mminline.layers import MLP, Block, InLineAttention
 
 
 def make_block(**options):

@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from mminline.layers import PatchEmbed, PatchMerging, resize_position
 from helpers.tiny import image, randomize
+from mminline.layers import PatchEmbed, PatchMerging, resize_position
 
 
 @pytest.mark.parametrize(('height', 'width'), [(4, 4), (8, 12), (9, 6), (1, 1)])

@@ -5,7 +5,6 @@ import torch
 from torch.testing import assert_close
 
 from mminline.layers import (
-    covariance,
     folded_inline_attention,
     inline_attention,
     linear_attention,
@@ -31,7 +30,8 @@ def random_fold(num_tokens, channels=6):
 
 
 def fold(x, weight, bias, num_heads=2, scale=0.7):
-    return folded_inline_attention(x, x.mean(dim=1, keepdim=True), weight, bias, num_heads, scale)
+    mean = x.mean(dim=1, keepdim=True)
+    return folded_inline_attention(x, mean, weight, bias, num_heads, scale)[0]
 
 
 def plain(x, weight, bias, num_heads=2, scale=0.7):
@@ -128,6 +128,13 @@ def test_folded_form_equals_the_plain_form(num_tokens):
     assert_close(fold(*inputs), plain(*inputs))
 
 
+def test_folded_form_returns_the_values_beside_the_mixed_ones():
+    x, weight, bias = random_fold(num_tokens=15)
+    mean = x.mean(dim=1, keepdim=True)
+    values = folded_inline_attention(x, mean, weight, bias, 2, 0.7)[1]
+    assert_close(values, x @ weight[12:].T + bias[12:])
+
+
 def test_folded_form_equals_the_plain_form_in_gradients_too():
     inputs = [part.requires_grad_() for part in random_fold(num_tokens=15)]
     cotangent = torch.randn_like(inputs[0])
@@ -191,15 +198,3 @@ def test_gradients_of_attention_are_those_of_finite_differences(num_tokens):
 def test_gradients_of_local_residual_are_those_of_finite_differences():
     inputs = random_maps((2, 3), channels=2)
     torch.autograd.gradcheck(lambda *parts: local_residual(*parts, (2, 3)), inputs)
-
-
-@pytest.mark.parametrize('channels', [1, 2, 5])
-@pytest.mark.parametrize('num_tokens', [1, 3, 8])
-def test_sums_of_products_over_chunks_and_halves_are_those_of_one_product(
-    monkeypatch, channels, num_tokens
-):
-    monkeypatch.setattr(covariance, 'CHUNK_VALUES', 3 * channels)
-    x = torch.randn(2, num_tokens, channels, dtype=torch.float64)
-    centre = torch.randn(2, 1, channels, dtype=torch.float64)
-    centred = x - centre
-    assert_close(covariance.sum_of_products(x, centre), centred.transpose(1, 2) @ centred)

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from mminline.layers import InLineAttention, inline_attention, linear_attention
 from helpers.tiny import BACKBONES, build, image, randomize
+from mminline.layers import InLineAttention, inline_attention, linear_attention
 
 # Root mean square errors of a layer, relative to the spread of its output.
 HALVES = {torch.float16: 2e-3, torch.bfloat16: 1e-2}

@@ -5,8 +5,8 @@ import torch
 from torch.testing import assert_close
 
 from helpers.attention_layers import softmax_layer
-from mminline.layers import SoftmaxAttention
 from helpers.tiny import gradients, image, randomize
+from mminline.layers import SoftmaxAttention
 
 # Smaller than a window, one window, shorter side of 7 and of 8, several windows with padding.
 GRIDS = [(1, 1), (1, 9), (5, 6), (7, 7), (7, 15), (8, 8), (15, 8), (14, 14), (16, 22)]

@@ -5,9 +5,9 @@ import torch
 from torch.testing import assert_close
 
 from helpers.attention_layers import inline_layer, windowed_inline_layer
+from helpers.tiny import gradients, image, randomize
 from mminline.layers import InLineAttention
 from mminline.layers.windows import merge_windows, split_windows, window_shift
-from helpers.tiny import gradients, image, randomize
 
 GRIDS = [(1, 9), (3, 3), (4, 4), (5, 5), (5, 8), (8, 8), (9, 7), (4, 11)]
 

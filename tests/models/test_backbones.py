@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.testing import assert_close
 
-from mminline.models import InLinePVT, InLineSwin
 from helpers.tiny import BACKBONES, SIZES, build, image
+from mminline.models import InLinePVT, InLineSwin
 
 # Parameters of the published classifiers, head for 1000 classes included (arXiv:2412.06590).
 PUBLISHED_PARAMETERS = [

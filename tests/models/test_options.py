@@ -7,9 +7,9 @@ import torch
 from torch.testing import assert_close
 
 from helpers.attention_layers import inline_layer, softmax_layer, windowed_inline_layer
+from helpers.tiny import BACKBONES, SIZES, SWIN_SIZES, build, image
 from mminline.layers import InLineAttention, SoftmaxAttention
 from mminline.models import InLinePVT, InLineSwin
-from helpers.tiny import BACKBONES, SIZES, SWIN_SIZES, build, image
 
 
 def sizes_of(backbone):

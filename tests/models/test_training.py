@@ -4,9 +4,18 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from helpers.tiny import (
+    BACKBONES,
+    SIZES,
+    SWIN_SIZES,
+    build,
+    gradients,
+    image,
+    randomize,
+    weighted_sum,
+)
 from mminline.layers import InLineAttention
 from mminline.models import InLinePVT, InLineSwin
-from helpers.tiny import BACKBONES, SIZES, SWIN_SIZES, build, gradients, image, randomize, weighted_sum
 
 
 def backward(model, images):

@@ -1,4 +1,4 @@
-"""The builder of mmcv: its cache, its locks, and an answer to each thing that can go wrong."""
+"""Builder of mmcv: its cache, its locks, and an answer to each thing that can go wrong."""
 
 import os
 import signal
@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-TOOLS = Path(__file__).parents[2] / 'tools'
+import build_mmcv
+import cpp_compiler
+import errors
+
 WHEEL = 'mmcv-2.1.0-py3-none-any.whl'
 
 
 @pytest.fixture
 def builder(monkeypatch, tmp_path):
-    """The builder with an empty cache."""
-    monkeypatch.syspath_prepend(TOOLS)
+    """Builder with an empty cache."""
     monkeypatch.setenv('MMINLINE_CACHE', str(tmp_path / 'cache'))
-    import build_mmcv
-
     return build_mmcv
 
 
@@ -75,7 +75,7 @@ def test_two_builds_at_once_compile_once(builder, monkeypatch):
 
 def test_a_killed_build_leaves_no_wheel_and_the_next_one_cleans_up(builder, monkeypatch, tmp_path):
     code = (
-        f'import sys; sys.path.insert(0, {str(TOOLS)!r})\n'
+        f'import sys; sys.path.insert(0, {str(Path(build_mmcv.__file__).parent)!r})\n'
         'import build_mmcv, os, signal\n'
         'def compile_wheel(version, work, environment):\n'
         f'    (work / {WHEEL!r}).write_bytes(b"half")\n'
@@ -96,7 +96,7 @@ def test_a_killed_build_leaves_no_wheel_and_the_next_one_cleans_up(builder, monk
 def test_a_wheel_without_ops_is_not_kept(builder, monkeypatch, tmp_path):
     monkeypatch.setattr(builder, 'compile_wheel', lambda _, work, __: write_wheel(work, False))
 
-    with pytest.raises(builder.UserError, match='without compiled ops'):
+    with pytest.raises(errors.UserError, match='without compiled ops'):
         builder.build('2.1.0', with_cuda=False, jobs=1)
     assert not list((tmp_path / 'cache').glob('*/*.whl'))
 
@@ -104,35 +104,35 @@ def test_a_wheel_without_ops_is_not_kept(builder, monkeypatch, tmp_path):
 def test_a_missing_compiler_is_named_with_its_cure(builder, monkeypatch):
     monkeypatch.setenv('CXX', 'no-such-compiler -O3')
 
-    with pytest.raises(builder.UserError, match=r'looked for no-such-compiler.*apt install g\+\+'):
+    with pytest.raises(errors.UserError, match=r'looked for no-such-compiler.*apt install g\+\+'):
         builder.build('2.1.0', with_cuda=False, jobs=1)
 
 
-def test_missing_python_headers_are_named_with_their_cure(builder, monkeypatch, tmp_path):
-    monkeypatch.setattr(builder.sysconfig, 'get_path', lambda name: str(tmp_path))
+def test_missing_python_headers_are_named_with_their_cure(monkeypatch, tmp_path):
+    monkeypatch.setattr(cpp_compiler.sysconfig, 'get_path', lambda name: str(tmp_path))
 
-    with pytest.raises(builder.UserError, match='headers are missing.*python3-dev'):
-        builder.check_compiler()
+    with pytest.raises(errors.UserError, match='headers are missing.*python3-dev'):
+        cpp_compiler.check_compiler()
 
 
 def test_a_missing_torch_is_named_with_its_cure(builder, monkeypatch):
     monkeypatch.setitem(sys.modules, 'torch', None)
 
-    with pytest.raises(builder.UserError, match='torch is not installed.*install the torch'):
+    with pytest.raises(errors.UserError, match='torch is not installed.*install the torch'):
         builder.build('2.1.0', with_cuda=False, jobs=1)
 
 
 def test_setuptools_without_pkg_resources_is_named_with_its_cure(builder, monkeypatch):
     monkeypatch.setattr(builder.importlib.util, 'find_spec', lambda name: None)
 
-    with pytest.raises(builder.UserError, match='no pkg_resources.*setuptools>=77,<82'):
+    with pytest.raises(errors.UserError, match='no pkg_resources.*setuptools>=77,<82'):
         builder.build('2.1.0', with_cuda=False, jobs=1)
 
 
 def test_too_little_disk_is_said_before_compiling(builder, monkeypatch):
-    monkeypatch.setattr(builder._support, 'free_gigabytes', lambda folder: 0.5)
+    monkeypatch.setattr(errors, 'free_gigabytes', lambda folder: 0.5)
 
-    with pytest.raises(builder.UserError, match='0.5 GB free and 2.0 GB are needed'):
+    with pytest.raises(errors.UserError, match='0.5 GB free and 2.0 GB are needed'):
         builder.build('2.1.0', with_cuda=False, jobs=1)
 
 
@@ -140,7 +140,7 @@ def test_cuda_ops_need_a_cuda_torch(builder, monkeypatch):
     import torch
 
     monkeypatch.setattr(torch.version, 'cuda', None)
-    with pytest.raises(builder.UserError, match='needs a CUDA build of torch'):
+    with pytest.raises(errors.UserError, match='needs a CUDA build of torch'):
         builder.build('2.1.0', with_cuda=True, jobs=1)
 
 
@@ -156,7 +156,7 @@ def test_an_unreachable_index_is_named_with_its_cure(builder, monkeypatch):
         monkeypatch.setenv(f'PIP_{name}', value)
     monkeypatch.setattr(builder, 'precompile_header', lambda work, environment: None)
 
-    with pytest.raises(builder.UserError, match='package index cannot be reached'):
+    with pytest.raises(errors.UserError, match='package index cannot be reached'):
         builder.build('2.1.0', with_cuda=False, jobs=1)
 
 
@@ -164,10 +164,10 @@ def test_an_unreachable_index_is_named_with_its_cure(builder, monkeypatch):
 def test_without_gcc_or_with_cuda_it_goes_on_without_header(
     builder, monkeypatch, tmp_path, capsys, with_cuda, gcc
 ):
-    monkeypatch.setattr(builder, 'is_gcc', lambda environment: gcc)
+    monkeypatch.setattr(cpp_compiler, 'is_gcc', lambda environment: gcc)
     environment = builder.build_environment(with_cuda, jobs=1)
 
-    assert builder.precompile_header(tmp_path, environment) is None
+    assert cpp_compiler.precompile_header(tmp_path, environment) is None
     assert 'No precompiled header' in capsys.readouterr().out
 
 
@@ -175,7 +175,7 @@ def test_a_header_that_does_not_compile_is_said_and_left_out(builder, tmp_path, 
     environment = builder.build_environment(with_cuda=False, jobs=1)
     environment['CFLAGS'] = '-no-such-flag'
 
-    assert builder.precompile_header(tmp_path, environment) is None
+    assert cpp_compiler.precompile_header(tmp_path, environment) is None
     assert 'no-such-flag' in capsys.readouterr().out
 
 
@@ -187,7 +187,7 @@ def test_the_build_is_optimised_parallel_and_with_ops(builder, monkeypatch):
     assert environment['MAX_JOBS'] == '3' and environment['MMCV_WITH_OPS'] == '1'
     assert environment['FORCE_CUDA'] == '0' and environment['CUDA_VISIBLE_DEVICES'] == ''
     assert 'PIP_TARGET' not in environment
-    flags = builder.setuptools_flags(environment)
+    flags = cpp_compiler.setuptools_flags(environment)
     assert {'-O2', '-g0', '-fPIC', '-march=native'} <= set(flags)
 
 

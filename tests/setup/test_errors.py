@@ -2,28 +2,29 @@
 
 import os
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-INSTALL = ROOT / 'requirements' / 'install.py'
+import errors
+import processes
+import steps
+from virtual_environment import Environment
+
+INSTALL = Path(__file__).parents[2] / 'environment' / 'install.py'
 
 
-def test_too_little_disk_and_a_missing_compiler_are_said_before_any_download(
-    installer, monkeypatch, tmp_path
-):
+def test_too_little_disk_and_a_missing_compiler_are_said_before_any_download(monkeypatch, tmp_path):
     monkeypatch.setenv('MMINLINE_CACHE', str(tmp_path / 'cache'))
-    environment = installer.Environment(tmp_path / '.venv')
-    monkeypatch.setattr(installer._support, 'free_gigabytes', lambda folder: 1.0)
-    with pytest.raises(installer._support.UserError, match='1.0 GB free and 3.0 GB are needed'):
-        installer.make_venv(environment, options=None)
+    environment = Environment(tmp_path / '.venv')
+    monkeypatch.setattr(errors, 'free_gigabytes', lambda folder: 1.0)
+    with pytest.raises(errors.UserError, match='1.0 GB free and 3.0 GB are needed'):
+        steps.make_venv(environment, options=None)
 
     monkeypatch.setenv('CXX', 'no-such-compiler')
-    with pytest.raises(installer._support.UserError, match='No C.. compiler was found'):
-        installer.make_venv(environment, options=None)
+    with pytest.raises(errors.UserError, match='No C.. compiler was found'):
+        steps.make_venv(environment, options=None)
     assert not environment.folder.exists()
 
 
@@ -35,13 +36,13 @@ def test_an_unsupported_python_is_told_which_ones_are(monkeypatch, version):
         runpy.run_path(str(INSTALL), run_name='__main__')
 
 
-def test_the_environment_loses_what_misleads_and_keeps_the_mirrors(installer, monkeypatch):
+def test_the_environment_loses_what_misleads_and_keeps_the_mirrors(monkeypatch):
     for name in ('PYTHONPATH', 'PYTHONHOME', 'VIRTUAL_ENV', 'PIP_TARGET', 'PIP_PREFIX'):
         monkeypatch.setenv(name, '/elsewhere')
     for name in ('PIP_INDEX_URL', 'PIP_FIND_LINKS', 'PIP_CERT', 'HTTPS_PROXY'):
         monkeypatch.setenv(name, 'kept')
     monkeypatch.setenv('PIP_USER', '1')
-    environment = installer._support.clean_environment()
+    environment = processes.clean_environment()
 
     assert '/elsewhere' not in environment.values()
     assert environment['PIP_USER'] == '0'
@@ -58,26 +59,12 @@ def test_the_environment_loses_what_misleads_and_keeps_the_mirrors(installer, mo
         ('NewConnectionError: Failed to establish a new connection', 'check the network'),
         ('ERROR: Could not find x==1 (from versions: none)', 'check the network'),
         ('c++: fatal error: Killed signal terminated program cc1plus', 'JOBS=1'),
-        ("ModuleNotFoundError: No module named 'mmcv._ext'", 'tools/build_mmcv.py'),
+        ("ModuleNotFoundError: No module named 'mmcv._ext'", 'environment/build_mmcv.py'),
         ('something new', 'something new'),
     ],
 )
-def test_a_failed_command_is_explained(installer, tmp_path, output, cure):
+def test_a_failed_command_is_explained(tmp_path, output, cure):
     command = [sys.executable, '-c', f'print({output!r}); raise SystemExit(1)']
 
-    with pytest.raises(installer._support.UserError, match=cure):
-        installer._support.run_logged(command, tmp_path / 'log', dict(os.environ))
-
-
-def test_versions_written_in_two_places_agree(installer):
-    openmmlab = (ROOT / 'requirements' / 'openmmlab.txt').read_text()
-
-    assert f'mmcv=={installer.build_mmcv.MMCV_VERSION}\n' in openmmlab
-
-
-def test_make_alone_prints_a_line_for_each_target():
-    listed = subprocess.run(['make', '-C', ROOT], capture_output=True, text=True, check=True).stdout
-
-    for target in ('setup', 'develop', 'demo', 'test', 'lint', 'bench', 'clean'):
-        assert f'make {target} ' in listed
-    assert 'PYTHON ' in listed and 'TORCH_INDEX ' in listed
+    with pytest.raises(errors.UserError, match=cure):
+        processes.run_logged(command, tmp_path / 'log', dict(os.environ))

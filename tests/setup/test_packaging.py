@@ -1,8 +1,9 @@
-"""What is in the wheel, what is not in the tree, and what the installed package needs."""
+"""Contents of the wheel and the source archive, and needs of the installed package."""
 
 import ast
 import email
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import mminline
+import steps
 
 ROOT = Path(__file__).parents[2]
 # make test isolates Python, so that the installed wheel is tested and not the source tree.
@@ -34,8 +36,10 @@ def build(folder: Path, kind: str, out: Path) -> Path:
 
 
 @pytest.fixture
-def copy(installer, tmp_path):
-    installer.copy_project(tmp_path / 'copy')
+def copy(tmp_path):
+    """Files of the project, and the set-up beside them as in a clone."""
+    steps.copy_project(tmp_path / 'copy')
+    shutil.copytree(ROOT / 'environment', tmp_path / 'copy' / 'environment')
     return tmp_path / 'copy'
 
 
@@ -71,6 +75,12 @@ def test_the_wheel_holds_what_mim_looks_for_and_the_tree_does_not(wheel):
     assert not (ROOT / 'mminline' / '.mim').exists()
 
 
+def test_the_wheel_holds_the_package_and_nothing_else(wheel):
+    tops = {name.partition('/')[0] for name in wheel.namelist()}
+
+    assert tops == {'mminline', f'mminline-{mminline.__version__}.dist-info'}
+
+
 def test_a_wheel_made_from_the_sdist_is_the_same(copy, wheel, tmp_path):
     with tarfile.open(build(copy, 'sdist', tmp_path / 'sdist')) as archive:
         archive.extractall(tmp_path / 'unpacked', filter='data')
@@ -78,6 +88,7 @@ def test_a_wheel_made_from_the_sdist_is_the_same(copy, wheel, tmp_path):
     again = zipfile.ZipFile(build(unpacked, 'wheel', tmp_path / 'again'))
 
     assert sorted(again.namelist()) == sorted(wheel.namelist())
+    assert not (unpacked / 'environment').exists()
 
 
 def test_a_second_build_in_one_folder_holds_nothing_stale(copy, tmp_path):
@@ -144,7 +155,7 @@ def test_the_tests_run_on_the_installed_wheel():
     package = Path(mminline.__file__).parent
 
     assert package.parent.name == 'site-packages'
-    assert (package / '.mim' / 'tools' / 'build_mmcv.py').exists()
+    assert (package / '.mim' / 'tools' / 'train.py').exists()
     assert str(ROOT) not in sys.path
 
 

@@ -1,24 +1,23 @@
 """``tools/analyze_attention.py``: its reports on small models, and what it refuses."""
 
 import csv
+import functools
 import json
 import re
-import runpy
-import sys
+import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import mmcv
 import numpy as np
 import pytest
 import torch
-from mmengine.config import Config
-from mmengine.registry import MODELS, init_default_scope
 
 from helpers import tiny_configs
-from mminline.datasets import write_shapes
-from helpers.tiny_configs import TOOLS
-from helpers.tiny import SIZES, randomize
 from helpers.shipped_configs import CONFIGS
+from helpers.tiny import SIZES, randomize
+from mminline.apis import init_model
+from mminline.datasets import write_shapes
 
 SEGMENTOR = tiny_configs.SEGMENTOR.replace('/train', '/val')
 # Softmax attention with reduced keys, and in windows; and a detector.
@@ -69,26 +68,17 @@ def home(tmp_path_factory) -> Path:
     write_shapes(home / 'shapes', train=1, val=3, size=64)
     for name, text in dict(small=SEGMENTOR, pvt=PVT, swin=SWIN, detector=DETECTOR).items():
         (home / f'{name}.py').write_text(text)
-    config = Config.fromfile(home / 'small.py')
-    init_default_scope('mmseg')
     torch.manual_seed(0)
-    model = randomize(MODELS.build(config.model), std=0.3)
+    model = randomize(init_model(home / 'small.py', device='cpu'), std=0.3)
     torch.save(dict(state_dict=model.state_dict()), home / 'small.pth')
     return home
 
 
 @pytest.fixture
-def run(home, tmp_path, monkeypatch):
-    """Run the tool in this process, as from the command line, with results in ``tmp_path``."""
+def analyze(home, run, tmp_path, monkeypatch):
+    """Run the tool with results in ``tmp_path``."""
     monkeypatch.chdir(home)
-    monkeypatch.syspath_prepend(TOOLS)
-
-    def run_tool(*arguments: object) -> None:
-        command = ['analyze_attention.py', *map(str, arguments), '--out', str(tmp_path)]
-        monkeypatch.setattr(sys, 'argv', command)
-        runpy.run_path(str(TOOLS / 'analyze_attention.py'), run_name='__main__')
-
-    return run_tool
+    return lambda *arguments: run('analyze_attention.py', *arguments, '--out', tmp_path)
 
 
 IMAGES = ('--images', 'shapes/images/val')
@@ -99,9 +89,10 @@ def read_rows(path: Path) -> list[dict]:
         return list(csv.DictReader(file))
 
 
-def test_confusion_compares_kinds_of_attention(run, tmp_path, capsys):
-    run('confusion', 'small.py', 'small.pth', *IMAGES, '--name', 'InLine', '--also', 'PVT=pvt.py',
-        '--also', 'Swin=swin.py', '--weight-difference', '0.05', '--pairs', '3000')  # fmt: skip
+def test_confusion_compares_kinds_of_attention(analyze, tmp_path, capsys):
+    analyze('confusion', 'small.py', 'small.pth', *IMAGES, '--name', 'InLine',
+            '--also', 'PVT=pvt.py', '--also', 'Swin=swin.py', '--weight-difference', '0.05',
+            '--pairs', '3000')  # fmt: skip
 
     rows = read_rows(tmp_path / 'confusion.csv')
     summary = json.loads((tmp_path / 'confusion.json').read_text())
@@ -121,8 +112,8 @@ def test_confusion_compares_kinds_of_attention(run, tmp_path, capsys):
     assert mmcv.imread(str(tmp_path / 'confusion.png')).shape[1] > 500
 
 
-def test_locality_has_a_row_for_each_layer(run, tmp_path, capsys):
-    run('locality', 'small.py', 'small.pth', *IMAGES, '--limit', '2', '--also', 'PVT=pvt.py')
+def test_locality_has_a_row_for_each_layer(analyze, tmp_path, capsys):
+    analyze('locality', 'small.py', 'small.pth', *IMAGES, '--limit', '2', '--also', 'PVT=pvt.py')
 
     layers = json.loads((tmp_path / 'locality.json').read_text())['layers']
     assert [row['layer'] for row in layers] == [
@@ -136,9 +127,9 @@ def test_locality_has_a_row_for_each_layer(run, tmp_path, capsys):
     assert (tmp_path / 'locality.png').is_file()
 
 
-def test_maps_have_the_weights_of_the_points(run, tmp_path):
-    run('map', 'small.py', 'small.pth', *IMAGES, '--limit', '1', '--layer', '3.2',
-        '--point', 60, 5, '--point', 0, 63, '--name', 'mine', '--heads', 'each')  # fmt: skip
+def test_maps_have_the_weights_of_the_points(analyze, tmp_path):
+    analyze('map', 'small.py', 'small.pth', *IMAGES, '--limit', '1', '--layer', '3.2',
+            '--point', 60, 5, '--point', 0, 63, '--name', 'mine', '--heads', 'each')  # fmt: skip
 
     queries = json.loads((tmp_path / 'map_mine_000000_3.2.json').read_text())['queries']
     assert [query['cell'] for query in queries] == [[0, 3], [3, 0]]  # of 4 x 4
@@ -148,10 +139,10 @@ def test_maps_have_the_weights_of_the_points(run, tmp_path):
     assert (tmp_path / 'map_mine_000000_3.2.png').is_file()
 
 
-def test_maps_of_a_detector_know_that_it_scales_and_pads(run, tmp_path):
+def test_maps_of_a_detector_know_that_it_scales_and_pads(analyze, tmp_path):
     # 64 px become 800, a grid of 200 cells, and the right half is the right half.
-    run('map', 'detector.py', *IMAGES, '--limit', '1', '--point', '48', '16', '--layer', '4.1',
-        '--cfg-options', 'test_dataloader.dataset.pipeline.1.scale=(333,200)')  # fmt: skip
+    analyze('map', 'detector.py', *IMAGES, '--limit', '1', '--point', '48', '16', '--layer', '4.1',
+            '--cfg-options', 'test_dataloader.dataset.pipeline.1.scale=(333,200)')  # fmt: skip
 
     (path,) = tmp_path.glob('map_detector_*.json')
     (query,) = json.loads(path.read_text())['queries']
@@ -160,8 +151,8 @@ def test_maps_of_a_detector_know_that_it_scales_and_pads(run, tmp_path):
     assert query['cell'] == [1, 4]
 
 
-def test_masking_scores_the_model_without_its_neighbours(run, tmp_path, capsys):
-    run('mask', 'small.py', 'small.pth', '--sides', '3', '17', '--name', 'mine')
+def test_masking_scores_the_model_without_its_neighbours(analyze, tmp_path, capsys):
+    analyze('mask', 'small.py', 'small.pth', '--sides', '3', '17', '--name', 'mine')
 
     rows = read_rows(tmp_path / 'mask.csv')
     assert [(row['kind'], row['side']) for row in rows] == [
@@ -172,10 +163,10 @@ def test_masking_scores_the_model_without_its_neighbours(run, tmp_path, capsys):
     assert (tmp_path / 'mask.png').is_file()
 
 
-def test_masks_can_be_kept_to_some_layers(run, tmp_path):
+def test_masks_can_be_kept_to_some_layers(analyze, tmp_path):
     scores = []
     for layers in (['4.1'], ['1.1', '1.2']):
-        run('mask', 'small.py', 'small.pth', '--sides', '3', '--layers', *layers)
+        analyze('mask', 'small.py', 'small.pth', '--sides', '3', '--layers', *layers)
         scores.append([row['mIoU'] for row in read_rows(tmp_path / 'mask.csv')])
 
     assert scores[0][0] == scores[1][0]
@@ -183,9 +174,9 @@ def test_masks_can_be_kept_to_some_layers(run, tmp_path):
     assert scores[0][1:] != scores[1][1:]
 
 
-def test_masking_scores_a_detector(run, tmp_path):
-    run('mask', 'detector.py', '--sides', '3', '--cfg-options',
-        'val_dataloader.dataset.pipeline.1.scale=(64,64)')  # fmt: skip
+def test_masking_scores_a_detector(analyze, tmp_path):
+    analyze('mask', 'detector.py', '--sides', '3', '--cfg-options',
+            'val_dataloader.dataset.pipeline.1.scale=(64,64)')  # fmt: skip
 
     rows = read_rows(tmp_path / 'mask.csv')
     assert [row['kind'] for row in rows] == ['none', 'local', 'random']
@@ -194,14 +185,11 @@ def test_masking_scores_a_detector(run, tmp_path):
     assert settings['metric'] == 'coco/segm_mAP'
 
 
-def test_without_masks_the_score_is_that_of_tools_test(run, tmp_path, monkeypatch, capsys):
-    run('mask', 'small.py', 'small.pth', '--sides', '1')
+def test_without_masks_the_score_is_that_of_tools_test(analyze, run, tmp_path, capsys):
+    analyze('mask', 'small.py', 'small.pth', '--sides', '1')
     rows = read_rows(tmp_path / 'mask.csv')
-    monkeypatch.setattr(
-        sys, 'argv', ['test.py', 'small.py', 'small.pth', '--work-dir', str(tmp_path / 'test')]
-    )
     capsys.readouterr()
-    runpy.run_path(str(TOOLS / 'test.py'), run_name='__main__')
+    run('test.py', 'small.py', 'small.pth', '--work-dir', tmp_path / 'test')
 
     tested = re.findall(r'mIoU: ([\d.]+)', capsys.readouterr().out)[-1]
     assert float(rows[0]['mIoU']) == pytest.approx(float(tested), abs=0.005)
@@ -213,7 +201,7 @@ def test_without_masks_the_score_is_that_of_tools_test(run, tmp_path, monkeypatc
         (['map', 'small.py', 'small.pth', *IMAGES, '--point', '64', '5'],
          r'inside the image 000000.png of 64 x 64 px, got 64 5'),
         (['map', 'small.py', 'small.pth', *IMAGES, '--layer', '9.1'],
-         r'--layer has to be one of 1\.1, 1\.2, .*, got 9\.1'),
+         r'layer has to be one of 1\.1, 1\.2, .*, got 9\.1'),
         (['locality', 'small.py', 'small.pth', '--images', 'shapes/annotations'],
          r'shapes/annotations has no images'),
         (['locality', 'small.py', 'small.pth', '--images', 'nowhere'], 'no folder nowhere'),
@@ -224,38 +212,65 @@ def test_without_masks_the_score_is_that_of_tools_test(run, tmp_path, monkeypatc
         (['locality', 'small.py', 'small.py', *IMAGES], 'whole file of torch.save'),
         (['locality', 'small.py', *IMAGES, '--also', 'small=pvt.py'], 'different names'),
         (['mask', 'small.py', 'small.pth', '--layers', '1.1', '9.1'],
-         r'--layers has to be of 1\.1, 1\.2, .*, got 9\.1'),
-        (['mask', 'small.py', 'small.pth', '--metric', 'AP'], r'--metric has to be one of .*mIoU'),
+         r'layers has to be of 1\.1, 1\.2, .*, got 9\.1'),
+        (['mask', 'small.py', 'small.pth', '--metric', 'AP'], r'metric has to be one of .*mIoU'),
         (['mask', 'small.py', 'small.pth', '--cfg-options',
           'val_dataloader.dataset.data_root=nowhere'], 'val data is not there: nowhere'),
     ],
 )  # fmt: skip
-def test_mistakes_end_with_a_sentence(run, arguments, message):
+def test_mistakes_end_with_a_sentence(analyze, arguments, message):
     with pytest.raises(SystemExit, match=message):
-        run(*arguments)
+        analyze(*arguments)
 
 
-def test_a_model_without_attention_is_named(run, home):
+def test_a_model_without_attention_is_named(analyze, home):
     (home / 'resnet.py').write_text(
         "_base_ = 'small.py'\nmodel = dict(backbone=dict(_delete_=True, type='ResNet', depth=18, "
         'base_channels=8, num_stages=4), neck=dict(in_channels=[8, 16, 32, 64]))\n'
     )
     with pytest.raises(SystemExit, match='EncoderDecoder without any'):
-        run('locality', 'resnet.py', *IMAGES)
+        analyze('locality', 'resnet.py', *IMAGES)
 
 
 @pytest.mark.parametrize(
     'arguments', [['--sides', '4'], ['--sides', '0'], ['--also', 'nonsense'], ['--seed', 'x']]
 )
-def test_bad_arguments_are_refused(run, capsys, arguments):
+def test_bad_arguments_are_refused(analyze, capsys, arguments):
     with pytest.raises(SystemExit):
-        run('mask', 'small.py', *arguments)
+        analyze('mask', 'small.py', *arguments)
     assert f'argument {arguments[0]}' in capsys.readouterr().err
 
 
-def test_help_states_the_thresholds(run, capsys):
+def test_help_states_the_thresholds(analyze, capsys):
     with pytest.raises(SystemExit):
-        run('confusion', '--help')
+        analyze('confusion', '--help')
     text = ' '.join(capsys.readouterr().out.split())
     assert '(default: 0.1)' in text
     assert '(default: 0.01)' in text
+
+
+class Trojan:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return open, (str(self.path), 'w')
+
+
+def test_code_in_a_downloaded_checkpoint_is_not_run(analyze, home, tmp_path, monkeypatch):
+    monkeypatch.setenv('TORCH_HOME', str(tmp_path / 'cache'))
+    weights = torch.load(home / 'small.pth')
+    torch.save(dict(weights, meta=Trojan(tmp_path / 'written')), home / 'trojan.pth')
+    handler = functools.partial(SimpleHTTPRequestHandler, directory=home)
+    with ThreadingHTTPServer(('127.0.0.1', 0), handler) as server:
+        threading.Thread(target=server.serve_forever).start()
+        try:
+            address = f'http://127.0.0.1:{server.server_port}/trojan.pth'
+            analyze('locality', 'small.py', address, *IMAGES, '--limit', '1')
+        finally:
+            server.shutdown()
+
+    assert (tmp_path / 'locality.json').is_file()
+    assert not (tmp_path / 'written').exists()

@@ -11,7 +11,6 @@ from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 
 from mminline.datasets import write_shapes
-from mminline.layers import InLineAttention
 
 
 @pytest.fixture
@@ -24,20 +23,6 @@ def compare(shapes, run, tmp_path, monkeypatch, capsys):
         return capsys.readouterr().out
 
     return run_compare
-
-
-@pytest.fixture
-def build(monkeypatch):
-    """Build the model of a kind."""
-    monkeypatch.syspath_prepend(Path(__file__).parents[2] / 'tools')
-    from _comparison_run import make_config
-
-    def build_kind(kind: str) -> torch.nn.Module:
-        config = make_config(kind, 0, 10, Path('data'), 64, Path('out'))
-        init_default_scope(config.default_scope)
-        return MODELS.build(config.model)
-
-    return build_kind
 
 
 def test_runs_leave_a_table_a_picture_and_models(compare):
@@ -90,34 +75,6 @@ def test_the_same_seed_gives_the_same_score(compare):
 
 
 @pytest.mark.parametrize(
-    ('kind', 'options'),
-    [
-        ('inline', (True, True, 'identity')),
-        ('inline-no-local', (True, False, 'identity')),
-        ('linear', (False, True, 'relu')),
-        ('linear-no-local', (False, False, 'relu')),
-    ],
-)
-def test_kinds_differ_in_their_attention(build, kind, options):
-    layers = [layer for layer in build(kind).modules() if isinstance(layer, InLineAttention)]
-
-    assert len(layers) == 8
-    for layer in layers:
-        has_local = layer.local_kernel is not None
-        assert (layer.injective, has_local, layer.feature_map) == options
-
-
-def test_kinds_differ_in_nothing_else(build):
-    sizes = {
-        kind: sum(parameter.numel() for parameter in build(kind).parameters())
-        for kind in ('inline', 'inline-no-local', 'linear', 'linear-no-local', 'softmax')
-    }
-
-    assert sizes['inline'] == sizes['linear']
-    assert sizes['inline-no-local'] == sizes['linear-no-local'] == sizes['softmax']
-
-
-@pytest.mark.parametrize(
     ('arguments', 'message'),
     [
         (['--level', 'cluttered'], 'holds scenes of level plain and size 64, not of cluttered'),
@@ -147,7 +104,7 @@ def test_a_bad_argument_is_refused(compare, arguments):
 def test_data_that_is_not_there_is_drawn(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        'mminline.datasets.write_shapes',
+        'mminline.comparison.runs.write_shapes',
         lambda root, **look: write_shapes(root, train=2, val=1, **look),
     )
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from helpers import golden
+from helpers.tiny import SIZES, build
 from mminline.checkpoints import load_pretrained
 from mminline.models import InLinePVT
-from helpers.tiny import SIZES, build
 
 TOOL = Path(__file__).parents[2] / 'tools' / 'convert_checkpoint.py'
 

@@ -12,8 +12,8 @@ from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 from pycocotools import mask
 
-from mminline.datasets import CLASSES
 from helpers.tiny_configs import DETECTOR, SEGMENTOR
+from mminline.datasets import CLASSES
 
 
 @pytest.fixture(scope='module')

@@ -2,7 +2,6 @@
 
 import os
 import re
-import runpy
 import signal
 import subprocess
 import sys
@@ -122,14 +121,3 @@ def test_keeping_one_checkpoint_can_leave_none_and_is_warned_of(kill_writing, ru
 
     with pytest.raises(SystemExit, match='No checkpoint in work is whole'):
         run('train.py', 'segmentor.py', '--work-dir', 'work', '--resume')
-
-
-def test_a_checkpoint_in_a_folder_counts_once_it_is_noted(tmp_path, monkeypatch, capsys):
-    monkeypatch.syspath_prepend(TOOLS)
-    find_whole_checkpoint = runpy.run_path(str(TOOLS / 'train.py'))['find_whole_checkpoint']
-    for name in ('iter_2.pth', 'iter_4.pth'):
-        (tmp_path / name).mkdir()
-    (tmp_path / 'last_checkpoint').write_text('work/iter_2.pth')
-
-    assert find_whole_checkpoint(tmp_path) == tmp_path / 'iter_2.pth'
-    assert 'iter_4.pth was written' in capsys.readouterr().err

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from mmengine.config import Config
 
-from helpers.tiny_configs import SEGMENTOR, TOOLS
 from helpers.shipped_configs import CONFIGS, ROOT
+from helpers.tiny_configs import SEGMENTOR, TOOLS
 
 
 @pytest.fixture
@@ -97,41 +96,14 @@ def test_a_config_that_is_not_there_is_named(run, tool):
         run(tool, 'nowhere.py', *['weights.pth'] * (tool == 'test.py'))
 
 
-@pytest.mark.parametrize(
-    ('stem', 'folder', 'source'),
-    [
-        ('detection/mask-rcnn_inline-pvt-t_fpn_1x_coco', 'data/coco', 'cocodataset.org'),
-        (
-            'segmentation/upernet_inline-swin-t_160k_ade20k-512x512',
-            'data/ade',
-            'ADEChallengeData2016.zip',
-        ),
-    ],
-)
-def test_data_that_is_not_there_is_named_with_its_folder_and_source(
-    run, tmp_path, monkeypatch, stem, folder, source
-):
+def test_data_that_is_not_there_is_named(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    stem = 'mask-rcnn_inline-pvt-t_fpn_1x_coco'
 
-    with pytest.raises(SystemExit, match=f'The train data is not there: {folder}/.*{source}'):
-        run('train.py', CONFIGS / f'{stem}.py')
-
-
-def test_a_wrapped_data_set_is_looked_for_too(config, run):
-    wrapped = """
-train_dataloader['dataset'] = dict(
-    _delete_=True, type='RepeatDataset', times=2, dataset=dict(data, data_root='nowhere')
-)
-"""
-    config.write_text(SEGMENTOR + wrapped)
-
-    with pytest.raises(SystemExit, match='The train data is not there: nowhere/images/train'):
-        run('train.py', config)
-
-
-def test_annotations_of_the_evaluator_are_looked_for(config, run):
-    with pytest.raises(SystemExit, match=r'The val data is not there: nowhere\.json'):
-        run('train.py', config, '--cfg-options', 'val_evaluator.ann_file=nowhere.json')
+    with pytest.raises(
+        SystemExit, match='The train data is not there: data/coco/.*cocodataset.org'
+    ):
+        run('train.py', CONFIGS / 'detection' / f'{stem}.py')
 
 
 @pytest.mark.parametrize(
@@ -168,9 +140,8 @@ model['backbone'] = dict(
 """
     )
 
-    with pytest.raises(
-        SystemExit, match=f'{address} cannot be fetched: .*init_cfg.checkpoint=FILE'
-    ):
+    advice = r'put it as \w+-swin\.pth into .*init_cfg=None'
+    with pytest.raises(SystemExit, match=f'no checkpoint from {address}: .*{advice}'):
         run('train.py', config)
 
 
@@ -216,36 +187,11 @@ def test_tensorboard_that_is_not_installed_is_named(config, run, monkeypatch):
         run('train.py', config, '--tensorboard')
 
 
-def test_scaling_the_rate_needs_to_know_what_it_is_for(config, run):
-    config.write_text(SEGMENTOR + 'auto_scale_lr = dict(_delete_=True, enable=False)\n')
-
-    with pytest.raises(SystemExit, match='auto_scale_lr.base_batch_size'):
-        run('train.py', config, '--auto-scale-lr')
-
-
 def test_the_rate_is_scaled_with_the_number_of_images(config, run, capsys):
     run('train.py', config, '--auto-scale-lr', '--cfg-options', 'train_cfg.max_iters=1')
 
     # 2 images at a time where the rate of 2e-4 is for 16.
     assert re.search(r'Iter\(train\).*  lr: 2\.5000e-05', capsys.readouterr().out)
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason='there is a GPU')
-def test_batch_norm_across_processes_becomes_plain_without_a_gpu(config, run):
-    run('train.py', config, '--cfg-options', 'train_cfg.max_iters=1')
-
-    saved = Config.fromfile('work_dirs/small/small.py')
-    assert saved.model.decode_head.norm_cfg.type == 'BN'
-
-
-@pytest.mark.parametrize('tool', ['train.py', 'test.py'])
-def test_help_speaks_and_keeps_mim_away_from_options_that_are_not_there(run, capsys, tool):
-    with pytest.raises(SystemExit):
-        run(tool, '--help')
-
-    text = capsys.readouterr().out
-    assert '--work-dir' in text
-    assert '--gpus' not in text  # mim would then pass it
 
 
 def test_ctrl_c_ends_a_run_without_a_traceback(config):

@@ -7,10 +7,11 @@ from mmengine.registry import MODELS as MMENGINE_MODELS
 from mmengine.utils import to_2tuple
 from torch import nn
 
-from ...layers import Block, InLineAttention, PatchEmbed
+from ...layers import PatchEmbed
 from ...registry import MODELS
 from .archs import PVT_ARCHS, resolve_arch
-from .pyramid import PyramidBackbone, Stage, drop_path_rates
+from .attention import attention_builder
+from .pyramid import PyramidBackbone
 
 
 @MMENGINE_MODELS.register_module()
@@ -28,6 +29,8 @@ class InLinePVT(PyramidBackbone):
         drop_rate: Dropout after position embeddings, output projections and MLPs.
         drop_path_rate: Drop path of the last block; it rises linearly from 0.
         with_cp: Whether to save memory in training by computing blocks twice.
+        attention: 'inline', or the config of another registered layer, such as
+            ``dict(type='SoftmaxAttention', window_size=7)``; the next three belong to 'inline'.
         feature_map: Map of queries and keys: 'identity', 'relu', 'leaky_relu' or 'exp'.
         injective: False for plain linear attention, which needs 'relu' or 'exp'.
         local_residual: False to leave out the 3x3 step.
@@ -48,6 +51,7 @@ class InLinePVT(PyramidBackbone):
         drop_rate: float = 0.0,
         drop_path_rate: float = 0.0,
         with_cp: bool = False,
+        attention: str | dict = 'inline',
         feature_map: str = 'identity',
         injective: bool = True,
         local_residual: bool = True,
@@ -59,46 +63,33 @@ class InLinePVT(PyramidBackbone):
         pretrain_shape = to_2tuple(pretrain_size)
         if len(pretrain_shape) != 2 or min(pretrain_shape) < 1:
             raise ValueError(f'pretrain_size has to be at least 1, got {pretrain_size=}')
-        rates = drop_path_rates(sizes['depths'], drop_path_rate)
+        channels = (in_channels, *sizes['embed_dims'])
+        build_attention = attention_builder(
+            attention, feature_map=feature_map, injective=injective, local_residual=local_residual
+        )
 
-        def make_block(dims: int, heads: int, mlp_ratio: float) -> Block:
-            attention = InLineAttention(
-                dims,
-                heads,
-                feature_map=feature_map,
-                injective=injective,
-                local_residual=local_residual,
-                drop_rate=drop_rate,
-            )
-            return Block(
-                attention,
-                dims,
-                mlp_ratio,
-                norm_eps=1e-6,
-                drop_rate=drop_rate,
-                drop_path_rate=next(rates),
-                with_cp=with_cp,
-            )
+        def make_input(stage: int) -> dict:
+            patch_size = 2 if stage else 4
+            embed = PatchEmbed(channels[stage], channels[stage + 1], patch_size)
+            grid = [-(-side // (4 * 2**stage)) for side in pretrain_shape]
+            position = nn.init.trunc_normal_(torch.empty(1, *grid, channels[stage + 1]), std=0.02)
+            return dict(embed=embed, position=position, drop_rate=drop_rate)
 
-        stages = []
-        for index, (dims, depth, heads, mlp_ratio) in enumerate(
-            zip(
-                sizes['embed_dims'],
-                sizes['depths'],
-                sizes['num_heads'],
-                sizes['mlp_ratios'],
-                strict=True,
-            )
-        ):
-            embed = PatchEmbed(
-                in_channels if index == 0 else sizes['embed_dims'][index - 1],
-                dims,
-                patch_size=4 if index == 0 else 2,
-            )
-            grid = [-(-side // (4 * 2**index)) for side in pretrain_shape]
-            position = nn.init.trunc_normal_(torch.empty(1, *grid, dims), std=0.02)
-            blocks = [make_block(dims, heads, mlp_ratio) for _ in range(depth)]
-            stages.append(Stage(embed, blocks, position, drop_rate, streaming))
+        def make_attention(stage: int, block: int) -> nn.Module:
+            dims, heads = sizes['embed_dims'][stage], sizes['num_heads'][stage]
+            return build_attention(dims, heads, drop_rate, shifted=block % 2 == 1)
+
         super().__init__(
-            stages, sizes['embed_dims'], in_channels, out_indices, frozen_stages, init_cfg
+            sizes,
+            make_input,
+            make_attention,
+            in_channels,
+            out_indices,
+            frozen_stages,
+            drop_rate,
+            drop_path_rate,
+            with_cp,
+            norm_eps=1e-6,
+            streaming=streaming,
+            init_cfg=init_cfg,
         )

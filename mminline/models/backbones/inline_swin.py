@@ -5,10 +5,11 @@ from collections.abc import Iterable, Sequence
 from mmengine.registry import MODELS as MMENGINE_MODELS
 from torch import Tensor, nn
 
-from ...layers import Block, InLineAttention, PatchEmbed, PatchMerging, SoftmaxAttention
+from ...layers import PatchEmbed, PatchMerging, SoftmaxAttention
 from ...registry import MODELS
 from .archs import SWIN_ARCHS, resolve_arch
-from .pyramid import PyramidBackbone, Stage, drop_path_rates
+from .attention import attention_builder
+from .pyramid import PyramidBackbone
 
 
 @MMENGINE_MODELS.register_module()
@@ -28,6 +29,9 @@ class InLineSwin(PyramidBackbone):
         drop_rate: Dropout after the first embedding, output projections and MLPs.
         drop_path_rate: Drop path of the last block; it rises linearly from 0.
         with_cp: Whether to save memory in training by computing blocks twice.
+        attention: 'inline', or the config of another registered layer for the blocks that are
+            InLine, such as ``dict(type='SoftmaxAttention', window_size=None)``; the next four
+            belong to 'inline'.
         feature_map: Map of queries and keys: 'identity', 'relu', 'leaky_relu' or 'exp'.
         injective: False for plain linear attention, which needs 'relu' or 'exp'.
         local_residual: False to leave out the 3x3 step.
@@ -48,6 +52,7 @@ class InLineSwin(PyramidBackbone):
         drop_rate: float = 0.0,
         drop_path_rate: float = 0.0,
         with_cp: bool = False,
+        attention: str | dict = 'inline',
         feature_map: str = 'identity',
         injective: bool = True,
         local_residual: bool = True,
@@ -60,56 +65,39 @@ class InLineSwin(PyramidBackbone):
             raise ValueError(
                 f'inline_window has to be None or a whole number from 1 on, got {inline_window=}'
             )
-        rates = drop_path_rates(sizes['depths'], drop_path_rate)
+        channels = (in_channels, *sizes['embed_dims'])
+        build_attention = attention_builder(
+            attention,
+            feature_map=feature_map,
+            injective=injective,
+            local_residual=local_residual,
+            window_size=inline_window,
+        )
 
-        def make_block(dims: int, heads: int, mlp_ratio: float, depth: int, inline: bool) -> Block:
-            shifted = depth % 2 == 1
-            if inline:
-                attention = InLineAttention(
-                    dims,
-                    heads,
-                    feature_map=feature_map,
-                    injective=injective,
-                    local_residual=local_residual,
-                    window_size=inline_window,
-                    shifted=shifted,
-                    drop_rate=drop_rate,
-                )
-            else:
-                attention = SoftmaxAttention(dims, heads, shifted=shifted, drop_rate=drop_rate)
-            return Block(
-                attention,
-                dims,
-                mlp_ratio,
-                drop_rate=drop_rate,
-                drop_path_rate=next(rates),
-                with_cp=with_cp,
-            )
+        def make_input(stage: int) -> dict:
+            if stage:
+                return dict(embed=PatchMerging(channels[stage], channels[stage + 1]))
+            return dict(embed=PatchEmbed(in_channels, channels[1], 4), drop_rate=drop_rate)
 
-        stages = []
-        for index, (dims, depth, inline_depth, heads, mlp_ratio) in enumerate(
-            zip(
-                sizes['embed_dims'],
-                sizes['depths'],
-                sizes['inline_depths'],
-                sizes['num_heads'],
-                sizes['mlp_ratios'],
-                strict=True,
-            )
-        ):
-            if index == 0:
-                embed = PatchEmbed(in_channels, dims, patch_size=4)
-            else:
-                embed = PatchMerging(sizes['embed_dims'][index - 1], dims)
-            blocks = [
-                make_block(dims, heads, mlp_ratio, block, inline=block < inline_depth)
-                for block in range(depth)
-            ]
-            stages.append(
-                Stage(embed, blocks, drop_rate=0.0 if index else drop_rate, streaming=streaming)
-            )
+        def make_attention(stage: int, block: int) -> nn.Module:
+            is_inline = block < sizes['inline_depths'][stage]
+            build = build_attention if is_inline else SoftmaxAttention
+            dims, heads = sizes['embed_dims'][stage], sizes['num_heads'][stage]
+            return build(dims, heads, drop_rate=drop_rate, shifted=block % 2 == 1)
+
         super().__init__(
-            stages, sizes['embed_dims'], in_channels, out_indices, frozen_stages, init_cfg
+            sizes,
+            make_input,
+            make_attention,
+            in_channels,
+            out_indices,
+            frozen_stages,
+            drop_rate,
+            drop_path_rate,
+            with_cp,
+            norm_eps=1e-5,
+            streaming=streaming,
+            init_cfg=init_cfg,
         )
 
     def _add_output_parts(self) -> None:

@@ -1,13 +1,13 @@
-"""What both backbones share: stages, the contract with necks and heads, freezing, loading."""
+"""Template of the backbones: stages, the contract with necks and heads, freezing, loading."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from mmengine.model import BaseModule, PretrainedInit
 from torch import Tensor, nn
 
+from ... import execution
 from ...checkpoints import load_pretrained
 from ...layers import Block, resize_position
-from ...layers.streaming import stream_block, streams
 
 _PRETRAINED = ('Pretrained', 'PretrainedInit', PretrainedInit)
 
@@ -28,7 +28,7 @@ class Stage(BaseModule):
         blocks: Blocks called as ``block(x_BLC, hw_shape)``.
         position: Initial position embedding, (1, H, W, C), if the stage has one.
         drop_rate: Dropout after the position embedding.
-        streaming: Whether blocks run in bands in inference, see ``PyramidBackbone``.
+        streaming: Whether blocks run in bands of rows in inference, see ``execution.run``.
     """
 
     def __init__(
@@ -47,15 +47,13 @@ class Stage(BaseModule):
         self.streaming = streaming
 
     def forward(self, map_BCHW: Tensor) -> tuple[Tensor, tuple[int, int]]:
-        x_BLC, hw_shape = self.embed(map_BCHW)
+        recording = dict(always_pad=True) if execution.is_recording() else {}
+        x_BLC, hw_shape = self.embed(map_BCHW, **recording)
         if self.pos_embed is not None:
             x_BLC = x_BLC + resize_position(self.pos_embed, hw_shape)
         x_BLC = self.drop(x_BLC)
         for block in self.blocks:
-            if streams(block, x_BLC, hw_shape, self.streaming):
-                x_BLC = stream_block(block, x_BLC, hw_shape)
-            else:
-                x_BLC = block(x_BLC, hw_shape)
+            x_BLC = execution.run(block, x_BLC, hw_shape, self.streaming)
         return x_BLC, hw_shape
 
 
@@ -66,26 +64,57 @@ class PyramidBackbone(BaseModule):
     the outputs, one entry for each.
 
     Args:
-        stages: Stages from fine to coarse; the first has stride 4, each other doubles it.
-        embed_dims: Channels of each stage.
+        sizes: ``embed_dims``, ``depths``, ``num_heads`` and ``mlp_ratios``, one entry per stage.
+            The first stage has stride 4, each other doubles it.
+        make_input: From the number of a stage to the arguments ``embed``, ``position`` and
+            ``drop_rate`` of ``Stage``.
+        make_attention: From the numbers of a stage and of a block in it to an attention layer.
         in_channels: Channels of the image.
         out_indices: Stages whose maps are returned, ascending.
         frozen_stages: -1 trains all; 0 freezes the first embedding; n freezes it and the
             first n stages.
+        drop_rate: Dropout after MLPs.
+        drop_path_rate: Drop path of the last block; it rises linearly from 0.
+        with_cp: Whether to save memory in training by computing blocks twice.
+        norm_eps: Epsilon of the norms of the blocks.
+        streaming: Whether blocks run in bands of rows in inference, see ``execution.run``.
         init_cfg: As everywhere in OpenMMLab. ``dict(type='Pretrained', checkpoint=...)`` takes
             a published file as it is, one of this project, or with ``prefix`` a detector's.
     """
 
     def __init__(
         self,
-        stages: Sequence[Stage],
-        embed_dims: Sequence[int],
+        sizes: Mapping[str, Sequence],
+        make_input: Callable[[int], dict],
+        make_attention: Callable[[int, int], nn.Module],
         in_channels: int,
         out_indices: Sequence[int],
         frozen_stages: int,
+        drop_rate: float,
+        drop_path_rate: float,
+        with_cp: bool,
+        norm_eps: float,
+        streaming: bool | None,
         init_cfg: dict | list | None,
     ) -> None:
         super().__init__(init_cfg)
+        rates = drop_path_rates(sizes['depths'], drop_path_rate)
+        stages = []
+        for index, depth in enumerate(sizes['depths']):
+            stage_input = make_input(index)
+            blocks = [
+                Block(
+                    make_attention(index, block),
+                    sizes['embed_dims'][index],
+                    sizes['mlp_ratios'][index],
+                    norm_eps,
+                    drop_rate,
+                    next(rates),
+                    with_cp,
+                )
+                for block in range(depth)
+            ]
+            stages.append(Stage(blocks=blocks, streaming=streaming, **stage_input))
         if isinstance(out_indices, int):
             raise TypeError(f'out_indices has to be a list or tuple of stages, got {out_indices=}')
         out_indices = tuple(out_indices)
@@ -105,7 +134,7 @@ class PyramidBackbone(BaseModule):
         self.frozen_stages = frozen_stages
         self.stages = nn.ModuleList(stages)
         self.strides = tuple(4 * 2**index for index in out_indices)
-        self.out_channels = tuple(embed_dims[index] for index in out_indices)
+        self.out_channels = tuple(sizes['embed_dims'][index] for index in out_indices)
         self._add_output_parts()
         self.apply(reset_linear)
         self._freeze()

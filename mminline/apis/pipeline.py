@@ -1,0 +1,35 @@
+"""Bring single images through the test pipeline of a config."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from mmcv.transforms import Compose
+from mmengine.config import Config
+from mmengine.registry import init_default_scope
+
+from .config import get_test_dataset
+
+
+def build_test_pipeline(config: Config) -> Callable[[str | Path | np.ndarray], dict]:
+    """Build what a config does with a test image of which no truth is known.
+
+    Returns:
+        A function of an image file, or of pixels (height, width, channel) as OpenCV reads them,
+        that returns ``inputs`` and ``data_samples``.
+    """
+    init_default_scope(config.get('default_scope', 'mmengine'))
+    load, *steps = [
+        step
+        for step in get_test_dataset(config).pipeline
+        if not step['type'].endswith('Annotations')
+    ]
+    read_file = Compose([load, *steps])
+    read_pixels = Compose([dict(load, type='LoadImageFromNDArray'), *steps])
+
+    def prepare(image: str | Path | np.ndarray) -> dict:
+        if isinstance(image, np.ndarray):
+            return read_pixels(dict(img=image, img_id=0))
+        return read_file(dict(img_path=str(image), img_id=0))
+
+    return prepare

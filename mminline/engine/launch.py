@@ -1,0 +1,51 @@
+"""Runs in several processes: which launcher started them, and how they meet without a GPU."""
+
+import os
+
+import torch
+from mmengine.config import Config
+
+# What tells the processes of a launcher apart, and how to start them.
+LAUNCHERS = {
+    'pytorch': ('RANK', 'torchrun --nproc_per_node GPUS PROGRAM ... --launcher pytorch'),
+    'slurm': ('SLURM_PROCID', 'srun --ntasks GPUS ... python PROGRAM ... --launcher slurm'),
+    'mpi': ('OMPI_COMM_WORLD_RANK', 'mpirun -n GPUS python PROGRAM ... --launcher mpi'),
+}
+
+
+def check_launcher(launcher: str, local_rank: int | None = None) -> None:
+    """Raise a ValueError if this process was not started by the launcher that is named.
+
+    Args:
+        launcher: 'none' or one of ``LAUNCHERS``.
+        local_rank: Number of the process on its machine, if the launcher passes it as an option.
+    """
+    if local_rank is not None:
+        os.environ.setdefault('LOCAL_RANK', str(local_rank))
+    if launcher != 'none':
+        variable, command = LAUNCHERS[launcher]
+        if variable not in os.environ:
+            raise ValueError(
+                f'--launcher {launcher} is for processes that it has started, and {variable} '
+                f'is not set: {command}'
+            )
+
+
+def join_without_gpu(config: Config) -> None:
+    """Let processes meet on the CPU: mmengine sees to that on GPUs only."""
+    if config.launcher != 'pytorch':
+        raise ValueError(f'--launcher {config.launcher} needs GPUs: without them, use torchrun.')
+    torch.distributed.init_process_group('gloo')
+    wrapper = dict(
+        type='MMDistributedDataParallel',
+        device_ids=None,
+        broadcast_buffers=False,
+        find_unused_parameters=config.get('find_unused_parameters', False),
+    )
+    if config.get('runner_type', 'Runner') == 'Runner':
+        config.model_wrapper_cfg = wrapper
+        return
+    strategy = dict(config.get('strategy') or dict(type='DDPStrategy'))
+    if strategy['type'] == 'FSDPStrategy':
+        wrapper = dict(strategy.get('model_wrapper') or {}, device_id='cpu')
+    config.strategy = dict(strategy, model_wrapper=wrapper)

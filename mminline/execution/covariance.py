@@ -1,0 +1,82 @@
+"""Values of the tokens, and the covariance of their channels, without a second copy of the tokens.
+
+All that keys do in InLine attention is in this covariance, which is symmetric: a quarter of its
+products are there already, and of the two on the way back one is enough.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..layers.statistics import upcast
+from . import cache
+from .linear import product
+
+
+def values_and_covariance(
+    x_BLC: Tensor, x_mean_B1C: Tensor, v_weight: Tensor, v_bias: Tensor, one_pass: bool
+) -> tuple[Tensor, Tensor]:
+    """Compute values, ``(B, L, C)``, and the covariance of the channels, ``(B, C, C)``.
+
+    Args:
+        x_BLC: Tokens.
+        x_mean_B1C: Their mean, as ``token_mean`` gives it. It has no first derivative: sums of
+            squares are smallest around the mean, so they do not change with it.
+        v_weight: Rows of the values, ``(C, C)``.
+        v_bias: The same for the biases, ``(C,)``.
+        one_pass: Whether the product takes the bias along in one pass.
+    """
+    return _ValuesAndCovariance.apply(x_BLC, x_mean_B1C, v_weight, v_bias, one_pass)
+
+
+def sum_of_products(x_BLC: Tensor, centre_B1C: Tensor) -> Tensor:
+    """Sum over tokens the products of all pairs of channels, measured from a centre.
+
+    Without a centre they would be large, and differences of large numbers cost digits.
+    """
+    # Centred tokens of one chunk stay in a CPU's cache; a GPU prefers one large product.
+    on_cpu = x_BLC.device.type == 'cpu'
+    chunk = max(cache.chunk_values(x_BLC) // x_BLC.shape[2], 1) if on_cpu else x_BLC.shape[1]
+    return sum(
+        _symmetric_product(upcast(part_BLC) - centre_B1C) for part_BLC in x_BLC.split(chunk, dim=1)
+    )
+
+
+def _symmetric_product(x_BLC: Tensor) -> Tensor:
+    """``x^T x`` in three quarters of its products: the upper right is the lower left."""
+    half = x_BLC.shape[2] // 2
+    upper_left = x_BLC[..., :half].transpose(1, 2) @ x_BLC[..., :half]
+    lower = x_BLC[..., half:].transpose(1, 2) @ x_BLC
+    upper_right = lower[..., :half].transpose(1, 2)
+    return torch.cat([torch.cat([upper_left, upper_right], dim=2), lower], dim=1)
+
+
+def _plain_form(x_BLC: Tensor, x_mean_B1C: Tensor, v_weight: Tensor) -> tuple[Tensor, Tensor]:
+    centred_BLC = upcast(x_BLC) - x_mean_B1C
+    covariance_BCC = centred_BLC.transpose(1, 2) @ centred_BLC / x_BLC.shape[1]
+    return F.linear(x_BLC, v_weight), covariance_BCC
+
+
+class _ValuesAndCovariance(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x_BLC, x_mean_B1C, v_weight, v_bias, one_pass):
+        ctx.save_for_backward(x_BLC, x_mean_B1C, v_weight)
+        covariance_BCC = sum_of_products(x_BLC, x_mean_B1C) / x_BLC.shape[1]
+        return product(x_BLC, v_weight, v_bias, one_pass), covariance_BCC
+
+    @staticmethod
+    def backward(ctx, v_grad_BLC, covariance_grad_BCC):
+        x_BLC, x_mean_B1C, v_weight = ctx.saved_tensors
+        bias_grad = v_grad_BLC.sum(dim=(0, 1))
+        if torch.is_grad_enabled():
+            # Somebody wants second derivatives, which the plain form has.
+            _, pull_back = torch.func.vjp(_plain_form, x_BLC, x_mean_B1C, v_weight)
+            return *pull_back((v_grad_BLC, covariance_grad_BCC)), bias_grad, None
+        both_BCC = covariance_grad_BCC + covariance_grad_BCC.transpose(1, 2)
+        both_BCC = (both_BCC / x_BLC.shape[1]).to(x_BLC.dtype)
+        # (x - mean) @ both, without a centred copy of the tokens.
+        x_grad_BLC = v_grad_BLC @ v_weight
+        x_grad_BLC.baddbmm_(x_BLC, both_BCC)
+        x_grad_BLC -= x_mean_B1C.to(x_BLC.dtype) @ both_BCC
+        weight_grad = v_grad_BLC.flatten(0, 1).t() @ x_BLC.flatten(0, 1)
+        return x_grad_BLC, None, weight_grad, bias_grad, None

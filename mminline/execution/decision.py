@@ -1,0 +1,216 @@
+"""Choose how a block runs: the one place that asks torch and the block which state they are in.
+
+Whatever is not exactly as it was built, or is observed, runs plainly through ordinary module
+calls: a form that reads weights, or runs a layer in pieces, would pass by an adapter or a hook.
+"""
+
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from mmcv.cnn.bricks import DropPath
+from torch import Tensor, nn
+from torch.nn.modules import module as torch_module
+from torch.utils import _python_dispatch
+
+from ..layers import MLP, Block, InLineAttention, SoftmaxAttention
+from ..layers.as_built import HOOKS, find_change, find_oddity
+
+VARIABLE = 'MMINLINE_EXECUTION'
+
+# Parts of the modules that the fast forms know, each with the classes it may be of.
+_LINEAR, _NORM, _DROP = (nn.Linear,), (nn.LayerNorm,), (nn.Dropout,)
+_PARTS = {
+    Block: dict(norm1=_NORM, attn=None, norm2=_NORM, mlp=(MLP,), drop_path=(DropPath, nn.Identity)),
+    MLP: dict(fc1=_LINEAR, act=(nn.GELU,), fc2=_LINEAR, drop=_DROP),
+    InLineAttention: dict(qkv=_LINEAR, local_kernel=(nn.Sequential,), proj=_LINEAR, drop=_DROP),
+    SoftmaxAttention: dict(qkv=_LINEAR, proj=_LINEAR, drop=_DROP),
+    nn.Sequential: {'0': (nn.Conv1d,), '1': (nn.GELU,), '2': (nn.Conv1d,)},
+}
+_LEAVES = (nn.Linear, nn.LayerNorm, nn.Dropout, nn.GELU, nn.Conv1d, DropPath, nn.Identity)
+_METHODS = {
+    kind: {name: value for name, value in vars(kind).items() if callable(value)}
+    for kind in (*_PARTS, *_LEAVES)
+}
+_CALL = nn.Module.__call__
+
+
+class Decision(NamedTuple):
+    """How a block runs, and why.
+
+    Args:
+        name: 'plain', 'fused', 'streamed' or 'exported'.
+        reason: In words.
+        one_pass: Whether linears take bias and GELU along in one pass.
+    """
+
+    name: str
+    reason: str
+    one_pass: bool = False
+
+    def __str__(self) -> str:
+        return f'{self.name}: {self.reason}'
+
+
+def choose(
+    block: nn.Module, x_BLC: Tensor, hw_shape: tuple[int, int], streaming: bool | None = None
+) -> Decision:
+    """Choose how ``run`` runs a block or an attention layer, without running it.
+
+    ``MMINLINE_EXECUTION=plain`` makes everything run plainly; 'auto' is the default.
+
+    Args:
+        block: ``Block`` or attention layer.
+        x_BLC: Its tokens.
+        hw_shape: Height and width of their grid.
+        streaming: Whether a block runs in bands in inference: None for on a CPU, True for on
+            any device, False for never.
+    """
+    if _forced_plain():
+        return Decision('plain', f'{VARIABLE}=plain')
+    change = _describe_change(block)
+    if change is not None:
+        return Decision('plain', change)
+    if is_recording():
+        return Decision('exported', 'torch.compile or torch.export records a graph')
+    obstacle = _find_observer() or _find_misfit(block, x_BLC, hw_shape)
+    if obstacle:
+        return Decision('plain', obstacle)
+    autocasts = _autocasts(x_BLC)
+    one_pass = not autocasts and _can_fuse_linears(block, x_BLC)
+    obstacle = _find_obstacle_to_streaming(block, x_BLC, hw_shape, streaming)
+    if obstacle is None:
+        return Decision('streamed', f'inference on {x_BLC.device.type}', one_pass)
+    if autocasts:
+        return Decision('plain', f'{obstacle}, and autocast picks the precision of each operation')
+    return Decision('fused', obstacle, one_pass)
+
+
+def is_recording() -> bool:
+    """Whether a graph is recorded that may have to serve images of any size."""
+    return torch.compiler.is_compiling()
+
+
+def is_exporting() -> bool:
+    """Whether ``torch.export`` is at work; torch 2.6 cannot tell."""
+    return getattr(torch.compiler, 'is_exporting', bool)()
+
+
+def _forced_plain() -> bool:
+    value = os.environ.get(VARIABLE, 'auto')
+    if value not in ('auto', 'plain'):
+        raise ValueError(f"{VARIABLE} has to be 'auto' or 'plain', got {value!r}")
+    return value == 'plain'
+
+
+@torch.compiler.assume_constant_result
+def _describe_change(block: nn.Module) -> str | None:
+    """Say what about a block is not as it was built; compilers ask once and do not trace this."""
+    if type(block) not in _PARTS:
+        return f'{type(block).__name__} is no layer that has a faster form'
+    for kind, methods in _METHODS.items():
+        for name, method in methods.items():
+            if vars(kind).get(name) is not method:
+                return f'{kind.__name__}.{name} is replaced'
+    path = 'block' if type(block) is Block else 'layer'
+    return next(_changes(block, path, (type(block),)), None)
+
+
+def _changes(module: nn.Module, path: str, kinds: tuple[type, ...]) -> Iterator[str]:
+    kind = type(module) if type(module) in kinds else kinds[0]
+    if change := find_change(module, kind, _METHODS[kind]):
+        yield f'{path} {change}'
+        return
+    if kind is nn.GELU and module.approximate != 'none':
+        yield f'{path} approximates'
+    if kind is nn.Linear and module.bias is None:
+        yield f'{path} has no bias'
+    parts = _PARTS.get(kind, {})
+    for name, part in module._modules.items():
+        if name not in parts:
+            yield f'{path} has a new part, {name}'
+        elif parts[name]:
+            yield from _changes(part, f'{path}.{name}', parts[name])
+        elif type(part) in _PARTS:  # one of our attention layers; others are called as they are
+            yield from _changes(part, f'{path}.{name}', (type(part),))
+
+
+def _find_observer() -> str | None:
+    """Name what watches or rewrites every operation.
+
+    A trace can hold known operations alone; counters of FLOPs and the like watch for the operations
+    they know, and hooks on all modules expect to see each module run once.
+    """
+    if torch.jit.is_tracing():
+        return 'torch.jit traces'
+    if mode := _python_dispatch._get_current_dispatch_mode():
+        return f'{type(mode).__name__.lstrip("_")} watches operations'
+    if torch._C._are_functorch_transforms_active():
+        return 'a torch.func transform is active'
+    if nn.Module.__call__ is not _CALL:
+        return 'torch.nn.Module.__call__ is replaced'
+    if any(getattr(torch_module, f'_global{name}', None) for name in HOOKS):
+        return 'all modules have a hook'
+    return None
+
+
+def _find_misfit(block: nn.Module, x_BLC: Tensor, hw_shape: tuple[int, int]) -> str | None:
+    """Name what is unusual about the tokens; the plain form knows it, or says what is wrong."""
+    if oddity := find_oddity(x_BLC):
+        return f'the tokens are {oddity}'
+    if x_BLC.dim() != 3 or x_BLC.shape[1] != hw_shape[0] * hw_shape[1] or not x_BLC.numel():
+        return f'the tokens have the shape {tuple(x_BLC.shape)} for a grid of {tuple(hw_shape)}'
+    for name, parameter in block.named_parameters():
+        if oddity := find_oddity(parameter):
+            return f'{name} is {oddity}'
+        if parameter.device != x_BLC.device:
+            return f'{name} is on {parameter.device}, the tokens are on {x_BLC.device}'
+        if parameter.dtype != x_BLC.dtype and not _autocasts(x_BLC):
+            return f'{name} is in {parameter.dtype}, the tokens are in {x_BLC.dtype}'
+    return None
+
+
+def _autocasts(x: Tensor) -> bool:
+    """Whether autocast is on for the device of a tensor; some devices do not know it."""
+    device = x.device.type
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
+def _can_fuse_linears(block: nn.Module, x_BLC: Tensor) -> bool:
+    """Whether oneDNN can take the linears: it reads a bias without a look at its stride."""
+    return (
+        x_BLC.device.type == 'cpu'
+        and x_BLC.dtype == torch.float32
+        and torch.backends.mkldnn.is_available()
+        and torch.backends.mkldnn.enabled
+        and all(
+            part.bias.is_contiguous() for part in block.modules() if isinstance(part, nn.Linear)
+        )
+    )
+
+
+def _find_obstacle_to_streaming(
+    block: nn.Module, x_BLC: Tensor, hw_shape: tuple[int, int], streaming: bool | None
+) -> str | None:
+    if type(block) is not Block:
+        return 'a layer by itself does not run in bands'
+    if streaming is False:
+        return 'streaming=False'
+    if torch.is_grad_enabled():
+        return 'gradients are enabled'
+    # Dropout can be kept on by itself, to sample predictions.
+    if any(part.training for part in block.modules()):
+        return 'a part is in training mode'
+    if streaming is None and x_BLC.device.type != 'cpu':
+        return f'streaming=None on {x_BLC.device.type}'
+    attention = block.attn
+    if type(attention) is InLineAttention:
+        if attention.windows(hw_shape) is not None:
+            return 'attention is kept in windows'
+        if not attention.can_fold(x_BLC.shape[1]):
+            return 'queries and keys are not folded'
+        return None
+    if type(attention) is SoftmaxAttention and attention.window_size is not None:
+        return None
+    return f'{type(attention).__name__} does not run in bands'

@@ -1,0 +1,85 @@
+"""Blocks with fewer passes over memory, in training and in inference.
+
+PyTorch writes the bias of a linear to memory, adds the product to it, and reads all of that again
+for a GELU. oneDNN, a part of PyTorch, does the three while the numbers are in registers, but knows
+nothing of gradients: it serves inference, and forward passes whose backward is written by hand.
+"""
+
+import torch
+import torch.utils.checkpoint
+from torch import Tensor, nn
+
+from ..layers import Block, InLineAttention
+from ..layers.functional import fold_attention, local_residual
+from ..layers.statistics import token_mean
+from .covariance import values_and_covariance
+from .linear import linear
+from .mlp import run_mlp
+
+
+def run(module: nn.Module, x_BLC: Tensor, hw_shape: tuple[int, int], one_pass: bool) -> Tensor:
+    """Run a block or an attention layer.
+
+    Args:
+        module: ``Block`` or attention layer, as it was built.
+        x_BLC: Its tokens.
+        hw_shape: Height and width of their grid.
+        one_pass: Whether linears take bias and GELU along in one pass.
+    """
+    if not isinstance(module, Block):
+        return run_attention(module, x_BLC, hw_shape, one_pass)
+    if module.with_cp and module.training:
+        return torch.utils.checkpoint.checkpoint(
+            _run_block, module, x_BLC, hw_shape, one_pass, use_reentrant=False
+        )
+    return _run_block(module, x_BLC, hw_shape, one_pass)
+
+
+def _run_block(block: Block, x_BLC: Tensor, hw_shape: tuple[int, int], one_pass: bool) -> Tensor:
+    mixed_BLC = run_attention(block.attn, block.norm1(x_BLC), hw_shape, one_pass)
+    x_BLC = x_BLC + block.drop_path(mixed_BLC)
+    return x_BLC + block.drop_path(run_mlp(block.mlp, block.norm2(x_BLC), one_pass))
+
+
+def run_attention(
+    layer: nn.Module, x_BLC: Tensor, hw_shape: tuple[int, int], one_pass: bool
+) -> Tensor:
+    """Run an attention layer; InLine attention over the whole map has a faster form."""
+    if type(layer) is not InLineAttention or layer.windows(hw_shape) is not None:
+        return layer(x_BLC, hw_shape)
+    one_pass = one_pass and not torch.is_grad_enabled()
+    x_mean_B1C = token_mean(x_BLC)
+    kernel_BC33 = None if layer.local_kernel is None else layer.make_kernel(x_mean_B1C)
+    if layer.can_fold(x_BLC.shape[1]):
+        mixed_BLC = _mix_folded(layer, x_BLC, x_mean_B1C, kernel_BC33, hw_shape, one_pass)
+    else:
+        mixed_BLC, v_BLC = layer.mix_qkv(linear(layer.qkv, x_BLC, one_pass))
+        if kernel_BC33 is not None:
+            mixed_BLC = mixed_BLC + local_residual(v_BLC, kernel_BC33, hw_shape)
+    return layer.drop(linear(layer.proj, mixed_BLC, one_pass))
+
+
+def _mix_folded(
+    layer: InLineAttention,
+    x_BLC: Tensor,
+    x_mean_B1C: Tensor,
+    kernel_BC33: Tensor | None,
+    hw_shape: tuple[int, int],
+    one_pass: bool,
+) -> Tensor:
+    """Mix by the folded form, with sums taken along by the products."""
+    qkv = layer.qkv
+    v_weight, v_bias = qkv.weight.chunk(3)[2], qkv.bias.chunk(3)[2]
+    v_BLC, covariance_BCC = values_and_covariance(x_BLC, x_mean_B1C, v_weight, v_bias, one_pass)
+    mixing_BCC, offset_B1C = (
+        part.to(x_BLC.dtype)
+        for part in fold_attention(
+            covariance_BCC, x_mean_B1C, qkv.weight, qkv.bias, layer.num_heads, layer.scale
+        )
+    )
+    if kernel_BC33 is None:
+        return torch.baddbmm(offset_B1C, x_BLC, mixing_BCC)
+    local_BLC = local_residual(v_BLC, kernel_BC33, hw_shape, offset_B1C)
+    if torch.is_grad_enabled():
+        return torch.baddbmm(local_BLC, x_BLC, mixing_BCC)
+    return local_BLC.baddbmm_(x_BLC, mixing_BCC)

@@ -1,0 +1,101 @@
+"""Targets of the Makefile, run with programs in place of Python that note their arguments."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TARGETS = ('setup', 'develop', 'demo', 'demo-all', 'test', 'test-fast', 'lint', 'bench', 'clean')
+NOTE_CALL = """#!{python}
+import json, os, sys
+with open({file!r}, 'w') as file:
+    json.dump(sys.argv[1:], file)
+sys.exit(int(os.environ.get({name!r}, 0)))
+"""
+
+
+def run_make(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess:
+    """Run make as if no other make were around it."""
+    around = ('MAKEFLAGS', 'MAKEOVERRIDES', 'MFLAGS', 'TESTS', 'TORCH_INDEX', 'JOBS')
+    alone = {name: value for name, value in os.environ.items() if name not in around}
+    command = ['make', '-C', folder, f'PYTHON={sys.executable}', *arguments]
+    return subprocess.run(command, env=alone | variables, capture_output=True, text=True)
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A folder with the Makefile, whose set-up and Python only note their arguments."""
+    shutil.copy2(ROOT / 'Makefile', tmp_path)
+    for path in ('environment/install.py', '.venv/bin/python'):
+        program = tmp_path / path
+        program.parent.mkdir(parents=True)
+        file = str(tmp_path / f'{program.stem}.json')
+        name = f'STATUS_OF_{program.stem.upper()}'
+        program.write_text(NOTE_CALL.format(python=sys.executable, file=file, name=name))
+        program.chmod(0o755)
+    return tmp_path
+
+
+def arguments(project: Path, program: str) -> list[str]:
+    return json.loads((project / f'{program}.json').read_text())
+
+
+@pytest.mark.parametrize(
+    ('words', 'expected'),
+    [
+        (['setup'], []),
+        (['setup', 'TORCH_INDEX=here', 'JOBS=2'], ['--torch-index', 'here', '--jobs', '2']),
+        (['develop'], ['--editable']),
+        (['lint', 'JOBS=1'], ['--jobs', '1']),
+    ],
+)
+def test_variables_reach_the_set_up(project, words, expected):
+    assert run_make(project, *words).returncode == 0
+    assert arguments(project, 'install') == expected
+
+
+@pytest.mark.parametrize(
+    ('words', 'expected'),
+    [
+        (['test'], ['tests']),
+        (['test', "TESTS=tests/setup -k 'a or b'"], ['tests/setup', '-k', 'a or b']),
+        (['test-fast'], ['-m', 'not slow', 'tests']),
+        (['test-fast', 'TESTS=tests/setup -x'], ['-m', 'not slow', 'tests/setup', '-x']),
+    ],
+)
+def test_pytest_gets_what_was_asked_for_isolated_from_the_sources(project, words, expected):
+    assert run_make(project, *words).returncode == 0
+    assert arguments(project, 'python') == ['-I', '-m', 'pytest', *expected]
+
+
+@pytest.mark.parametrize('target', ['test', 'test-fast', 'lint'])
+def test_a_failure_is_the_failure_of_make(project, target):
+    assert run_make(project, target, STATUS_OF_PYTHON='1').returncode != 0
+    assert run_make(project, target).returncode == 0
+
+
+def test_nothing_runs_after_a_set_up_that_failed(project):
+    assert run_make(project, 'test', STATUS_OF_INSTALL='1').returncode != 0
+    assert not (project / 'python.json').exists()
+
+
+def test_clean_removes_environments_also_those_of_earlier_versions(project):
+    for name in ('.venv.old', '.venv-timm', '.venv-timm.old', 'environment/__pycache__', 'build'):
+        (project / name).mkdir()
+    assert run_make(project, 'clean').returncode == 0
+
+    files = [str(path.relative_to(project)) for path in project.rglob('*')]
+    assert sorted(files) == ['Makefile', 'environment', 'environment/install.py']
+
+
+def test_make_alone_prints_a_line_for_each_target():
+    listed = run_make(ROOT).stdout
+
+    for target in TARGETS:
+        assert f'make {target} ' in listed
+    assert 'PYTHON ' in listed and 'TORCH_INDEX ' in listed
