@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from ... import execution
 from ...checkpoints import load_pretrained
 from ...layers import Block, resize_position
+from .padding import check_pad_value, find_sizes, run_at_own_sizes
 
 _PRETRAINED = ('Pretrained', 'PretrainedInit', PretrainedInit)
 
@@ -61,7 +62,8 @@ class PyramidBackbone(BaseModule):
     """Image to a tuple of maps at strides 4, 8, 16, 32: what necks and heads expect.
 
     A map has ``ceil(side / stride)`` cells a side. ``out_channels`` and ``strides`` describe
-    the outputs, one entry for each.
+    the outputs, one entry for each. The maps of an image do not depend on the padding that makes
+    its batch rectangular, and are zero there, unless ``ignore_padding`` is False.
 
     Args:
         sizes: ``embed_dims``, ``depths``, ``num_heads`` and ``mlp_ratios``, one entry per stage.
@@ -78,6 +80,9 @@ class PyramidBackbone(BaseModule):
         with_cp: Whether to save memory in training by computing blocks twice.
         norm_eps: Epsilon of the norms of the blocks.
         streaming: Whether blocks run in bands of rows in inference, see ``execution.run``.
+        ignore_padding: Whether each image runs at its own size, without the rows at the bottom
+            and the columns at the right that are padding.
+        pad_value: Value of padding, after normalisation.
         init_cfg: As everywhere in OpenMMLab. ``dict(type='Pretrained', checkpoint=...)`` takes
             a published file as it is, one of this project, or with ``prefix`` a detector's.
     """
@@ -95,9 +100,12 @@ class PyramidBackbone(BaseModule):
         with_cp: bool,
         norm_eps: float,
         streaming: bool | None,
+        ignore_padding: bool,
+        pad_value: float,
         init_cfg: dict | list | None,
     ) -> None:
         super().__init__(init_cfg)
+        check_pad_value(pad_value)
         rates = drop_path_rates(sizes['depths'], drop_path_rate)
         stages = []
         for index, depth in enumerate(sizes['depths']):
@@ -132,6 +140,8 @@ class PyramidBackbone(BaseModule):
         self.in_channels = in_channels
         self.out_indices = out_indices
         self.frozen_stages = frozen_stages
+        self.ignore_padding = ignore_padding
+        self.pad_value = pad_value
         self.stages = nn.ModuleList(stages)
         self.strides = tuple(4 * 2**index for index in out_indices)
         self.out_channels = tuple(sizes['embed_dims'][index] for index in out_indices)
@@ -141,6 +151,14 @@ class PyramidBackbone(BaseModule):
 
     def forward(self, image_BCHW: Tensor) -> tuple[Tensor, ...]:
         check_image(image_BCHW, self.in_channels, len(self.stages))
+        if self.ignore_padding and execution.can_read(image_BCHW):
+            sizes = find_sizes(image_BCHW, self.pad_value, smallest_side(len(self.stages)))
+            if sizes is not None:
+                return run_at_own_sizes(self._run_stages, image_BCHW, sizes, self.strides)
+        return self._run_stages(image_BCHW)
+
+    def _run_stages(self, image_BCHW: Tensor) -> tuple[Tensor, ...]:
+        """Compute the maps of images of one size."""
         outputs = []
         map_BCHW = image_BCHW
         for index, stage in enumerate(self.stages[: self.out_indices[-1] + 1]):
@@ -211,6 +229,11 @@ class PyramidBackbone(BaseModule):
         return (sum(depths[:stage]) + 1 if stage else 0), num_layers
 
 
+def smallest_side(num_stages: int) -> int:
+    """Side of the smallest image that has a cell in each stage."""
+    return 4 * 2 ** (num_stages - 1)
+
+
 def check_image(image_BCHW: Tensor, in_channels: int, num_stages: int) -> None:
     """Say what an image batch has to be, should it be something else."""
     if image_BCHW.dim() != 4 or image_BCHW.shape[1] != in_channels:
@@ -218,7 +241,7 @@ def check_image(image_BCHW: Tensor, in_channels: int, num_stages: int) -> None:
             f'an image batch has to have the shape (B, {in_channels}, H, W), '
             f'got {tuple(image_BCHW.shape)}'
         )
-    smallest = 4 * 2 ** (num_stages - 1)
+    smallest = smallest_side(num_stages)
     if min(image_BCHW.shape[-2:]) < smallest:
         raise ValueError(
             f'an image has to be at least {smallest} x {smallest} px for '
