@@ -7,8 +7,9 @@ from torch import Tensor, nn
 
 from ... import execution
 from ...checkpoints import load_pretrained
-from ...layers import Block, resize_position
+from ...layers import Block
 from .padding import check_pad_value, find_sizes, run_at_own_sizes
+from .stage import Stage, to_map
 
 _PRETRAINED = ('Pretrained', 'PretrainedInit', PretrainedInit)
 
@@ -19,43 +20,6 @@ def drop_path_rates(depths: Sequence[int], last_rate: float) -> Iterable[float]:
         raise ValueError(f'drop_path_rate has to be in [0, 1), got drop_path_rate={last_rate}')
     last = max(sum(depths) - 1, 1)
     return iter([last_rate * index / last for index in range(sum(depths))])
-
-
-class Stage(BaseModule):
-    """Embedding and blocks of one resolution.
-
-    Args:
-        embed: From a map to tokens and the shape of their grid.
-        blocks: Blocks called as ``block(x_BLC, hw_shape)``.
-        position: Initial position embedding, (1, H, W, C), if the stage has one.
-        drop_rate: Dropout after the position embedding.
-        streaming: Whether blocks run in bands of rows in inference, see ``execution.run``.
-    """
-
-    def __init__(
-        self,
-        embed: nn.Module,
-        blocks: Iterable[Block],
-        position: Tensor | None = None,
-        drop_rate: float = 0.0,
-        streaming: bool | None = None,
-    ) -> None:
-        super().__init__()
-        self.embed = embed
-        self.pos_embed = None if position is None else nn.Parameter(position)
-        self.drop = nn.Dropout(drop_rate)
-        self.blocks = nn.ModuleList(blocks)
-        self.streaming = streaming
-
-    def forward(self, map_BCHW: Tensor) -> tuple[Tensor, tuple[int, int]]:
-        recording = dict(always_pad=True) if execution.is_recording() else {}
-        x_BLC, hw_shape = self.embed(map_BCHW, **recording)
-        if self.pos_embed is not None:
-            x_BLC = x_BLC + resize_position(self.pos_embed, hw_shape)
-        x_BLC = self.drop(x_BLC)
-        for block in self.blocks:
-            x_BLC = execution.run(block, x_BLC, hw_shape, self.streaming)
-        return x_BLC, hw_shape
 
 
 class PyramidBackbone(BaseModule):
@@ -247,11 +211,6 @@ def check_image(image_BCHW: Tensor, in_channels: int, num_stages: int) -> None:
             f'an image has to be at least {smallest} x {smallest} px for '
             f'{num_stages} stages, got {tuple(image_BCHW.shape[-2:])}: resize or pad it'
         )
-
-
-def to_map(x_BLC: Tensor, hw_shape: tuple[int, int]) -> Tensor:
-    """View tokens as a map: they are one already, in channels-last order."""
-    return x_BLC.unflatten(1, hw_shape).permute(0, 3, 1, 2)
 
 
 def reset_linear(module: nn.Module) -> None:
