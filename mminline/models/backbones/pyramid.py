@@ -232,7 +232,7 @@ def to_map(x_BLC: Tensor, hw_shape: tuple[int, int]) -> Tensor:
 
 
 def reset_linear(module: nn.Module) -> None:
-    """The published start of linears; other layers keep PyTorch's."""
+    """Initialise a linear as published; other layers keep PyTorch's values."""
     if isinstance(module, nn.Linear):
         nn.init.trunc_normal_(module.weight, std=0.02)
         if module.bias is not None:
