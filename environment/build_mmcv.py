@@ -112,7 +112,7 @@ def build_environment(with_cuda: bool, jobs: int) -> dict[str, str]:
 
 
 def default_jobs() -> int:
-    """As many compilers as there are cores, and memory for them."""
+    """Number of compilers: one for each core that has enough memory."""
     memory = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 1e9
     return max(1, min(os.cpu_count() or 1, int(memory / JOB_GIGABYTES)))
 

@@ -1,4 +1,4 @@
-"""Lets torch read checkpoints of mmengine without running code.
+"""Let torch read checkpoints of mmengine without running code.
 
 ``torch.load`` takes only tensors and plain containers (``weights_only=True``), and refuses the
 training log that mmengine saves beside the weights: resuming, testing and inference fail.

@@ -22,7 +22,7 @@ BEGIN, END = '<!-- model zoo, made by tools/model_zoo.py -->', '<!-- end of the 
 
 
 def measured(text: str) -> str:
-    """A metafile with the cost of its models as it is now."""
+    """Return a metafile with the present cost of its models."""
     content = yaml.safe_load(text)
     for model in content['Models']:
         cost, _ = measure_config(ROOT / model['Config'])
@@ -34,7 +34,7 @@ def measured(text: str) -> str:
 
 
 def listed(readme: str, metafiles: list[str]) -> str:
-    """The README with a table for each metafile between its two marks."""
+    """Return the README with a table for each metafile between its two marks."""
     before, after = readme.split(BEGIN)[0], readme.split(END)[1]
     tables = [_table(yaml.safe_load(text)['Models']) for text in metafiles]
     return '\n\n'.join([before + BEGIN, *tables, END]) + after
@@ -77,7 +77,7 @@ def _scores(model: dict) -> str:
 
 
 def new_texts() -> Iterator[tuple[Path, str]]:
-    """Each file and what it should say."""
+    """List each file with the text that it should have."""
     metafiles = [measured(path.read_text()) for path in METAFILES]
     yield from zip(METAFILES, metafiles, strict=True)
     yield README, listed(README.read_text(), metafiles)

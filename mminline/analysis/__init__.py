@@ -1,4 +1,4 @@
-"""What models cost and what their attention does."""
+"""Cost of models, and measures of their attention."""
 
 from ..layers.attention import AttentionWeights
 from .complexity import Complexity, measure_complexity

@@ -1,4 +1,4 @@
-"""The weights of one query laid out over the image."""
+"""Weights of one query, laid out over the image."""
 
 from typing import NamedTuple
 

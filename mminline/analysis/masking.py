@@ -17,7 +17,7 @@ from .hooks import attention_hooks
 
 
 class Mask(NamedTuple):
-    """Which keys are hidden from each query.
+    """Rule by which keys are hidden from each query.
 
     Args:
         kind: 'local' for the square around it, 'random' for as many keys anywhere, drawn anew for

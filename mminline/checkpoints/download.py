@@ -40,7 +40,7 @@ BROKEN = (http.client.HTTPException, ConnectionError, TimeoutError, ssl.SSLError
 
 
 class Published(NamedTuple):
-    """Where a published model is, and how many parameters its stages have."""
+    """Address of a published model, and the number of parameters of its stages."""
 
     url: str
     num_parameters: int
@@ -92,7 +92,7 @@ def download(source: str, folder: str | Path | None = None) -> Path:
 
 
 def cache_folder() -> Path:
-    """Where torch keeps downloaded weights."""
+    """Return the folder in which torch keeps downloaded weights."""
     return Path(torch.hub.get_dir()) / 'checkpoints'
 
 

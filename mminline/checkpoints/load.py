@@ -58,7 +58,7 @@ def load_pretrained(
 
 
 def misfits(weights: dict[str, Tensor], own: dict[str, Tensor]) -> str:
-    """Whatever keeps weights from filling a model, a phrase for each kind; empty if they do."""
+    """List what keeps weights from filling a model, a phrase for each kind; empty if nothing."""
     missing = [key for key in own.keys() - weights.keys() if not OUTPUT_NORM.fullmatch(key)]
     spare = [key for key in weights.keys() - own.keys() if not OUTPUT_NORM.fullmatch(key)]
     shapes = [

@@ -1,4 +1,4 @@
-"""Configs of runs: where they work, with whom, what they log."""
+"""Configs of runs: folders, launchers, logs."""
 
 import importlib.util
 from collections.abc import Mapping

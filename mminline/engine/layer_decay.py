@@ -94,7 +94,7 @@ _NORMS = (nn.LayerNorm, nn.GroupNorm, nn.modules.batchnorm._NormBase)
 
 
 def _find_backbone(model: nn.Module) -> tuple[nn.Module, str]:
-    """The part that numbers its layers, and the prefix of its parameters' names."""
+    """Find the part that numbers its layers, and the prefix of its parameters' names."""
     if hasattr(model, 'get_layer_depth'):
         return model, ''
     if hasattr(getattr(model, 'backbone', None), 'get_layer_depth'):

@@ -1,4 +1,4 @@
-"""How a block runs: one decision for each call, and the forms that it chooses from.
+"""Execution of blocks: one decision for each call, and the forms that it chooses from.
 
 The forms compute the same with the same parameters. ``layers`` has the plain one; the others live
 here: fused (less memory traffic), streamed (bands of rows that stay in the cache), exported

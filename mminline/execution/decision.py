@@ -39,7 +39,7 @@ _CALL = nn.Module.__call__
 
 
 class Decision(NamedTuple):
-    """How a block runs, and why.
+    """Form in which a block runs, and the reason.
 
     Args:
         name: 'plain', 'fused', 'streamed' or 'exported'.

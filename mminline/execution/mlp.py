@@ -1,4 +1,4 @@
-"""The MLP of a block in chunks of tokens.
+"""MLP of a block, run in chunks of tokens.
 
 Its hidden channels are the widest tensors of a backbone. On a CPU it takes longer to write them to
 memory than to compute them, and to keep them for the backward pass is most of the memory of

@@ -82,7 +82,7 @@ def _stream_inline(
 
 
 class _LocalResidual:
-    """The 3x3 step over bands of values whose memory the output takes over, band by band.
+    """Apply the 3x3 step to bands of values whose memory the output takes over, band by band.
 
     A band looks at one row more on each side. The row above has been overwritten by then, so its
     values are kept and put back for the time of the step.

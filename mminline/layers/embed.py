@@ -1,4 +1,4 @@
-"""From an image, or from the stage before, to the tokens of a stage."""
+"""Embeddings: from an image or a map to the tokens of a stage."""
 
 import torch.nn.functional as F
 from mmengine.model import BaseModule

@@ -1,4 +1,4 @@
-"""The MLP of a block."""
+"""MLP of a block."""
 
 from mmengine.model import BaseModule
 from torch import Tensor, nn

@@ -1,4 +1,4 @@
-"""The maths of the layers with explicit weights: slow, obvious, the oracle of the tests.
+"""Reference implementations with explicit weights: slow and simple, the oracle of the tests.
 
 The weights of a kind of attention stand beside its layer, in ``attention/``. ``visible_BNLM`` tells
 which keys a query may see; without it, all. Weights are those among the visible keys, as if there

@@ -115,7 +115,7 @@ def test_softmax_attention_counts_as_the_formula_says():
 
 
 class ReadsValues(nn.Module):
-    """As some transformers do, such as that of DINO."""
+    """Module that reads values of tensors, as some transformers do, such as that of DINO."""
 
     def __init__(self) -> None:
         super().__init__()

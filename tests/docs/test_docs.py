@@ -1,4 +1,4 @@
-"""The documents say what the code does: shapes, names, paths, links, examples."""
+"""Documents agree with the code: shapes, imports, paths, links, examples."""
 
 import ast
 import re
@@ -57,7 +57,7 @@ def record(module, shapes, key, of_input=False):
 
 
 def stage_shapes(backbone, sides):
-    """What the tables list of each stage, from the backbone itself, without computing."""
+    """Read the shapes that the tables list from the backbone itself, without computing."""
     stages = []
     with torch.device('meta'):
         model = backbone(arch='tiny')

@@ -1,4 +1,4 @@
-"""What docs/method.md claims and no other test checks: injectivity, costs, centring."""
+"""Claims of docs/method.md that no other test checks: injectivity, costs, centring."""
 
 import pytest
 import torch

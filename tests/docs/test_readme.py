@@ -1,13 +1,19 @@
 """Configs and commands of the README, run as they are written."""
 
+import json
 import re
 import shlex
 import subprocess
 from pathlib import Path
 
+import mmcv
+import numpy as np
 import pytest
+import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
+
+from mminline.apis import init_model
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / 'README.md').read_text()
@@ -24,6 +30,19 @@ def test_the_config_builds_a_model(tmp_path, library):
 
     assert type(model.backbone).__name__ == 'InLinePVT'
     assert model.backbone.out_channels == tuple(config.model.neck.in_channels)
+
+
+def test_the_python_example_predicts_draws_and_saves(tmp_path, monkeypatch):
+    (example,) = re.findall(r'```python\n(import mmcv\nfrom mminline.apis.*?)```', README, re.S)
+    monkeypatch.chdir(tmp_path)
+    mmcv.imwrite(np.full((64, 96, 3), 128, np.uint8), 'photo.jpg')
+    config = ROOT / 'configs' / 'detection' / 'mask-rcnn_inline-pvt-nano_fpn_shapes.py'
+    model = init_model(config, device='cpu')
+    torch.save(dict(state_dict=model.state_dict()), 'checkpoint.pth')
+    exec(example.replace("'config.py'", repr(str(config))), {})
+
+    assert mmcv.imread('drawn.jpg').shape == (64, 96, 3)
+    assert json.loads(Path('result.json').read_text()).keys() == {'height', 'width', 'instances'}
 
 
 @pytest.mark.parametrize('command', re.findall('^make .*', '\n'.join(SHELL), re.M))

@@ -1,4 +1,4 @@
-"""Which checkpoint a training goes on from."""
+"""Choice of the checkpoint that a training resumes from."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The one decision how a block runs: what it chooses, why, and that nothing attached is missed."""
+"""Decision how a block runs: choices, reasons, and modules that are not as built."""
 
 import functools
 import subprocess
@@ -132,7 +132,7 @@ def add_parametrization(block, path):
 
 
 def with_all_weights_doubled(block, path):
-    """What each change but the pre-hook amounts to, written into the weights."""
+    """Write into the weights the effect that each change but the pre-hook has."""
     layer = block.get_submodule(path)
     with torch.no_grad():
         layer.weight.mul_(2)

@@ -16,7 +16,7 @@ FILE = 'inline-pvt-tiny.pth'
 
 
 class Settings:
-    """What a training script might keep beside the weights; timm's reader refuses it."""
+    """Stand-in for an object that a training script saves; timm's reader refuses it."""
 
 
 @pytest.fixture(scope='module')

@@ -1,4 +1,4 @@
-"""The backbones, registered with mmengine."""
+"""Backbones, registered with mmengine."""
 
 from .inline_pvt import InLinePVT
 from .inline_swin import InLineSwin

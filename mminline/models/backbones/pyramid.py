@@ -214,7 +214,7 @@ def check_image(image_BCHW: Tensor, in_channels: int, num_stages: int) -> None:
 
 
 def reset_linear(module: nn.Module) -> None:
-    """The published start of linears; other layers keep PyTorch's."""
+    """Initialise a linear as published; other layers keep PyTorch's values."""
     if isinstance(module, nn.Linear):
         nn.init.trunc_normal_(module.weight, std=0.02)
         if module.bias is not None:
