@@ -11,6 +11,8 @@ from mminline.engine import InLineLayerDecayConstructor
 from mminline.models import InLinePVT, InLineSwin
 from mminline.registry import MODELS, OPTIM_WRAPPER_CONSTRUCTORS
 
+pytestmark = pytest.mark.slow
+
 
 def run(code):
     """Run code in a Python of its own, where nothing is imported yet."""

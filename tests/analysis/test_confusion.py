@@ -18,6 +18,8 @@ from mminline.analysis.confusion import (
 from mminline.layers.attention.weights import CHUNK_WEIGHTS, AttentionWeights
 from mminline.layers.functional import FEATURE_MAPS
 
+pytestmark = pytest.mark.slow
+
 
 def parallel_queries(kind: str) -> Confusion:
     """A query, its double and its triple: directions are the same, lengths are not."""

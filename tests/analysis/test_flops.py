@@ -14,6 +14,8 @@ from mminline.analysis import measure_complexity
 from mminline.layers import InLineAttention
 from mminline.models import InLinePVT, InLineSwin
 
+pytestmark = pytest.mark.slow
+
 # GMACs that the papers of the softmax models print, and those that follow for InLine attention.
 LITERATURE = {
     'mask-rcnn_{}pvt-{}_fpn_1x_coco': dict(

@@ -26,6 +26,8 @@ from mminline.apis import export_model, init_model
 from mminline.apis.export import ExportError, checking, choose_part, load_part, tracing
 from mminline.apis.export.open_sizes import OpenAveragePool
 
+pytestmark = pytest.mark.slow
+
 # Odd, small and long, on both sides of where windows are shifted: a side of 57 at stride 8.
 SHAPES = [(1, 32, 32), (2, 65, 97), (3, 57, 121)]
 

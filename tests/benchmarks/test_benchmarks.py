@@ -12,6 +12,8 @@ from torch import nn
 from mminline.layers import InLineAttention
 from mminline.layers.reference import inline_weights, local_residual
 
+pytestmark = pytest.mark.slow
+
 BENCHMARKS = Path(__file__).parents[2] / 'benchmarks'
 
 

@@ -10,9 +10,10 @@ from helpers.crafted import CRAFTED
 from helpers.tiny_configs import SEGMENTOR
 from mminline.checkpoints import UnsafeCheckpointError
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec('mmseg') is None, reason='needs mmsegmentation'
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec('mmseg') is None, reason='needs mmsegmentation'),
+]
 write_call, _ = CRAFTED['call of the system']
 REFUSED = r'crafted\.pth.* is refused, and nothing in it was run: it asks for \w+\.system\.'
 

@@ -13,6 +13,8 @@ from helpers import golden
 from helpers.crafted import CRAFTED, NOT_RUN
 from mminline.checkpoints import download, read_checkpoint
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope='module')
 def published(tmp_path_factory):

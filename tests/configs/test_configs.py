@@ -12,6 +12,8 @@ from torch import nn
 
 from helpers.shipped_configs import DETECTORS, PUBLISHED, SEGMENTORS, build, load
 
+pytestmark = pytest.mark.slow
+
 BASELINES = [stem for stem in PUBLISHED if '_pvt-' in stem or '_swin-' in stem]
 
 

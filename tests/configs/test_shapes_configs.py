@@ -10,6 +10,8 @@ from mmengine.runner import Runner
 from helpers.shipped_configs import CONFIGS, load
 from mminline.datasets import CLASSES, PALETTE, SEMANTIC_CLASSES, SEMANTIC_PALETTE, write_shapes
 
+pytestmark = pytest.mark.slow
+
 SHAPES = sorted(path.stem for path in CONFIGS.glob('*/*_shapes.py'))
 
 

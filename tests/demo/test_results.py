@@ -16,6 +16,8 @@ from mminline.demo import session
 from mminline.demo.pictures import LAYERS
 from mminline.demo.runs import METHODS, MORE_METHODS, Run
 
+pytestmark = pytest.mark.slow
+
 SHAPES = sorted(path.stem for path in CONFIGS.glob('*/*_shapes.py'))
 # What makes a run take seconds, and validate twice on its way.
 SMALL = [

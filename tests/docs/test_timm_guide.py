@@ -3,8 +3,11 @@
 import re
 from pathlib import Path
 
+import pytest
 import torch
 from mmengine.registry import MODELS
+
+pytestmark = pytest.mark.slow
 
 GUIDE = (Path(__file__).parents[2] / 'docs' / 'timm.md').read_text()
 FIRST_STEPS, DRAW, TRAIN, HAND_ON = re.findall(r'```python\n(.*?)```', GUIDE, re.S)

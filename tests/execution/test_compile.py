@@ -8,6 +8,8 @@ from helpers import tiny
 from mminline.layers import InLineAttention
 from mminline.models import InLinePVT
 
+pytestmark = pytest.mark.slow
+
 SIZES = [(256, 320), (240, 400), (288, 288), (261, 307), (400, 240)]
 TWO_STAGES = dict(embed_dims=(8, 16), depths=(1, 2), num_heads=(2, 2), mlp_ratios=(2, 2))
 

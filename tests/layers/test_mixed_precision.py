@@ -9,6 +9,8 @@ from torch.testing import assert_close
 from helpers.tiny import BACKBONES, build, image, randomize
 from mminline.layers import InLineAttention, inline_attention, linear_attention
 
+pytestmark = pytest.mark.slow
+
 # Root mean square errors of a layer, relative to the spread of its output.
 HALVES = {torch.float16: 2e-3, torch.bfloat16: 1e-2}
 GRID = (200, 300)

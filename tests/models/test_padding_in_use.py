@@ -10,6 +10,8 @@ from mminline import execution
 from mminline.analysis import measure_complexity
 from mminline.models import InLinePVT
 
+pytestmark = pytest.mark.slow
+
 SCALING = dict(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], bgr_to_rgb=True)
 MEAN, STD = (torch.tensor(SCALING[name]).view(3, 1, 1) for name in ('mean', 'std'))
 SIZES = [(50, 77), (81, 40), (33, 96)]

@@ -15,6 +15,8 @@ import pytest
 import mminline
 import steps
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 # make test isolates Python, so that the installed wheel is tested and not the source tree.
 PYTHON = [sys.executable, '-I'] if sys.flags.isolated else [sys.executable]

@@ -9,6 +9,8 @@ import pytest
 import steps
 from virtual_environment import Environment
 
+pytestmark = pytest.mark.slow
+
 # mmengine's collect_env imports torchvision too, and leaves it out where that fails.
 COLLECT = "from mmengine.utils.dl_utils import collect_env; assert 'TorchVision' in collect_env()"
 STATEMENTS = ['import torchvision', 'import timm', 'import mmdet.models', 'import mmseg.models']

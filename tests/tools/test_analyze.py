@@ -19,6 +19,8 @@ from helpers.tiny import SIZES, randomize
 from mminline.apis import init_model
 from mminline.datasets import write_shapes
 
+pytestmark = pytest.mark.slow
+
 SEGMENTOR = tiny_configs.SEGMENTOR.replace('/train', '/val')
 # Softmax attention with reduced keys, and in windows; and a detector.
 PVT = """

@@ -12,6 +12,8 @@ from mmengine.registry import MODELS, init_default_scope
 
 from mminline.datasets import write_shapes
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def compare(shapes, run, tmp_path, monkeypatch, capsys):

@@ -13,6 +13,8 @@ from helpers.tiny import SIZES, build
 from mminline.checkpoints import load_pretrained
 from mminline.models import InLinePVT
 
+pytestmark = pytest.mark.slow
+
 TOOL = Path(__file__).parents[2] / 'tools' / 'convert_checkpoint.py'
 
 

@@ -5,6 +5,8 @@ import pytest
 from mminline.datasets import write_shapes
 from mminline.demo import session
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_folder_of_something_else_is_left_alone(run, tmp_path):
     (tmp_path / 'thesis.tex').touch()

@@ -14,6 +14,8 @@ from torch.testing import assert_close
 from helpers.shipped_configs import ROOT
 from helpers.tiny_configs import SEGMENTOR, TOOLS
 
+pytestmark = pytest.mark.slow
+
 GUIDE = (ROOT / 'docs' / 'distributed.md').read_text()
 FSDP, DEEPSPEED = re.findall(r'```python\n(.*?)```', GUIDE, re.S)
 # Keeps what each process saw and what became of its weights.

@@ -23,6 +23,8 @@ from helpers.tiny_exports import (
 )
 from mminline.apis import init_model
 
+pytestmark = pytest.mark.slow
+
 # Odd, small and long, on both sides of where windows are shifted: a side of 57 at stride 8.
 SHAPES = [(1, 32, 32), (2, 65, 97), (3, 57, 121)]
 

@@ -15,6 +15,8 @@ from pycocotools import mask
 from helpers.tiny_configs import DETECTOR, SEGMENTOR
 from mminline.datasets import CLASSES
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope='module')
 def models(tmp_path_factory) -> Path:

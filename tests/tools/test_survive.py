@@ -12,6 +12,8 @@ import torch
 
 from helpers.tiny_configs import DETECTOR, SEGMENTOR, TOOLS
 
+pytestmark = pytest.mark.slow
+
 # Kills its process halfway through the file that the environment names.
 KILLER = """
 import os, signal

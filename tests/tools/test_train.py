@@ -14,6 +14,8 @@ import torch
 from helpers.shipped_configs import CONFIGS, ROOT
 from helpers.tiny_configs import SEGMENTOR, TOOLS
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def config(shapes, tmp_path, monkeypatch) -> Path:
