@@ -120,6 +120,7 @@ def test_weights_named_as_pretrained_are_not_fetched_either(segmentor, no_networ
         init_model(config, pretrained=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('stem', [SEGMENTORS[0], DETECTORS[0]])
 def test_a_shipped_config_needs_neither_network_nor_data(stem, no_network):
     config = load(stem)

@@ -9,6 +9,8 @@ from mmengine.registry import DATASETS, MODELS, init_default_scope
 
 from mminline.datasets import write_shapes
 
+pytestmark = pytest.mark.slow
+
 BENCHMARKS = Path(__file__).parents[2] / 'benchmarks'
 
 

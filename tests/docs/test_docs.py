@@ -12,6 +12,8 @@ from mminline.layers import Block, InLineAttention, SoftmaxAttention, functional
 from mminline.layers.attention import inline
 from mminline.models import InLinePVT, InLineSwin
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 FOLDERS = (
     *('benchmarks', 'configs', 'docs', 'environment', 'mminline', 'requirements', 'tests'),

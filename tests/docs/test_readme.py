@@ -15,6 +15,8 @@ from mmengine.registry import MODELS, init_default_scope
 
 from mminline.apis import init_model
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 README = (ROOT / 'README.md').read_text()
 SHELL = re.findall(r'```sh\n(.*?)```', README, re.S)

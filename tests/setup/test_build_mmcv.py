@@ -15,6 +15,8 @@ import build_mmcv
 import cpp_compiler
 import errors
 
+pytestmark = pytest.mark.slow
+
 WHEEL = 'mmcv-2.1.0-py3-none-any.whl'
 
 

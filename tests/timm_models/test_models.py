@@ -12,6 +12,8 @@ from helpers.golden import NAMES, golden_image, golden_outputs, official_state_d
 from helpers.tiny import BACKBONES, SIZES, SWIN_SIZES, build, gradients, image, randomize
 from mminline.models import InLinePVT
 
+pytestmark = pytest.mark.slow
+
 PARAMETERS = {
     'inline_pvt_tiny': 12_032_232,
     'inline_pvt_small': 21_556_136,
