@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 from baselines import use_baseline
 from mmengine.config import Config
 from mmengine.registry import init_default_scope
@@ -107,6 +108,19 @@ def randomize(model: nn.Module) -> nn.Module:
 def random_image(batch: int, height: int, width: int) -> tuple[Tensor]:
     """Make the input of a backbone."""
     return (torch.randn(batch, 3, height, width, generator=torch.Generator().manual_seed(0)),)
+
+
+def random_padded_images(batch: int, height: int, width: int) -> tuple[Tensor]:
+    """Make a batch of images of different size, the largest of the given one, padded with zeros.
+
+    The sizes are those of multi-scale training, whose images have a shorter side of 480 to 800.
+    """
+    (images,) = random_image(batch, height, width)
+    padded = F.pad(images, (0, -width % 32, 0, -height % 32))
+    for image, scale in zip(padded, torch.linspace(0.6, 1, batch).tolist(), strict=True):
+        image[:, round(scale * height) :] = 0
+        image[:, :, round(scale * width) :] = 0
+    return (padded,)
 
 
 def random_tokens(

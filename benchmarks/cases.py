@@ -84,6 +84,18 @@ def train_cases(shape: tuple[int, int], batch: int) -> list[Case]:
     return [Case('Training step of PVT-T', shape, make_input, candidates)]
 
 
+def padding_cases(shape: tuple[int, int], batch: int) -> list[Case]:
+    """Forward and backward pass of InLine-PVT-T for images of different size."""
+    ours = partial(builders.inline_backbone, InLinePVT)
+    candidates = [
+        Candidate('ours', TrainStep, ours),
+        Candidate('ours, padding computed', TrainStep, partial(ours, ignore_padding=False)),
+        Candidate(SOFTMAX, TrainStep, softmax_pvt),
+    ]
+    make_input = partial(builders.random_padded_images, batch)
+    return [Case(f'Training step of PVT-T, {batch} sizes', shape, make_input, candidates)]
+
+
 def scale_cases(sides: list[int], batch: int) -> list[Case]:
     """Inference of InLine-PVT-T on square images of growing size."""
     candidates = [*_inline_candidates(InLinePVT), Candidate(SOFTMAX, Inference, softmax_pvt)]
@@ -141,6 +153,11 @@ BENCHMARKS = {
         'forward and backward pass of InLine-PVT-T',
         train_cases,
         dict(shape=[512, 640], batch=2, repeats=10),
+    ),
+    'padding': Benchmark(
+        'forward and backward pass of InLine-PVT-T for images of different size',
+        padding_cases,
+        dict(shape=[800, 1067], batch=4, repeats=5),
     ),
     'scale': Benchmark(
         'inference of InLine-PVT-T at growing resolutions',

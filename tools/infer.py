@@ -178,14 +178,12 @@ def infer_video(path: Path, predictor: Predictor, out: Path) -> tuple[int, int]:
 
 def main() -> None:
     args = parse_args()
-    with exit_on_bad_input():
-        config = read_config(args.config, args.cfg_options)
-        config.work_dir = str(args.out)
-        images = find_images(args.source)
-        check_options(config, args)
-        with readable_errors(config):
+    with readable_errors(args.out):
+        with exit_on_bad_input():
+            config = read_config(args.config, args.cfg_options)
+            images = find_images(args.source)
+            check_options(config, args)
             predictor = build_predictor(config, args)
-    with readable_errors(config):
         if images[0].suffix.lower() in VIDEOS:
             done, total = infer_video(images[0], predictor, args.out)
         else:

@@ -2,6 +2,8 @@
 
     python tools/make_shapes.py --root data/shapes --train 1000 --val 100
 
+    python tools/make_shapes.py --size 64 160         # scenes of varying height and width
+
 writes, for each split,
 
     images/train/000000.png               the scenes
@@ -25,11 +27,21 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--root', default='data/shapes', help='folder to write to')
     parser.add_argument('--train', type=int, default=1000, help='number of training scenes')
     parser.add_argument('--val', type=int, default=100, help='number of validation scenes')
-    parser.add_argument('--size', type=int, default=128, help='height and width in pixels')
+    parser.add_argument(
+        '--size',
+        type=int,
+        nargs='+',
+        default=128,
+        metavar=('MIN', 'MAX'),
+        help='height and width in pixels; if two numbers, drawn between them for each scene',
+    )
     parser.add_argument('--seed', type=int, default=0, help='other seeds give other scenes')
     parser.add_argument('--level', default='plain', help=f'one of {", ".join(LEVELS)}')
     parser.add_argument('--force', action='store_true', help='replace a data set that is there')
-    return parser.parse_args()
+    args = parser.parse_args()
+    if isinstance(args.size, list) and len(args.size) == 1:
+        args.size = args.size[0]
+    return args
 
 
 def main() -> None:

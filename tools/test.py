@@ -26,7 +26,7 @@ def main() -> None:
             local_rank=args.local_rank,
         )
         prepare_test(config, args.checkpoint, args.amp)
-    with readable_errors(config):
+    with readable_errors(config.work_dir):
         evaluate(config)
 
 

@@ -65,7 +65,7 @@ def main() -> None:
     args = parse_args()
     with exit_on_bad_input():
         config = load_config(args)
-    with readable_errors(config):
+    with readable_errors(config.work_dir):
         train(config)
 
 

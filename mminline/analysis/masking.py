@@ -48,12 +48,12 @@ def hidden_keys(
         return hidden_BLM > 0
     if mask.kind != 'random':
         raise ValueError(f"kind has to be 'none', 'local' or 'random', got kind={mask.kind!r}")
-    lot_BLM = torch.rand(visible_BLM.shape, generator=generator).to(visible_BLM.device)
-    lot_BLM = lot_BLM.masked_fill(~visible_BLM, 2)
+    random_BLM = torch.rand(visible_BLM.shape, generator=generator).to(visible_BLM.device)
+    random_BLM = random_BLM.masked_fill(~visible_BLM, 2)
     count_BL1 = seen_BLK.sum(dim=-1, keepdim=True)
-    lowest_BLK = lot_BLM.topk(min(mask.side**2, lot_BLM.shape[-1]), largest=False).values
+    lowest_BLK = random_BLM.topk(min(mask.side**2, random_BLM.shape[-1]), largest=False).values
     last_BL1 = lowest_BLK.gather(-1, (count_BL1 - 1).clamp(min=0))
-    return (lot_BLM <= last_BL1) & (count_BL1 > 0)
+    return (random_BLM <= last_BL1) & (count_BL1 > 0)
 
 
 @contextlib.contextmanager

@@ -3,18 +3,20 @@
 import contextlib
 import sys
 from collections.abc import Iterator
-from urllib.error import URLError
-
-from mmengine.config import Config
+from pathlib import Path
 
 from ..apis import IncompleteCheckpointError
+from ..checkpoints import UnsafeCheckpointError
 
 FROM_SCRATCH = 'To train from random weights: --cfg-options model.backbone.init_cfg=None.'
 
 
 @contextlib.contextmanager
 def exit_on_bad_input() -> Iterator[None]:
-    """End the program with the message of an error: for steps that only check what was asked."""
+    """End the program with the message of an error: for steps that check and load what was asked.
+
+    A run itself belongs under ``readable_errors``, which leaves bugs their traceback.
+    """
     try:
         yield
     except (OSError, ValueError, ModuleNotFoundError) as error:
@@ -22,31 +24,18 @@ def exit_on_bad_input() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def readable_errors(config: Config) -> Iterator[None]:
+def readable_errors(folder: str | Path) -> Iterator[None]:
     """End a run with a sentence where the user can act: no weights, no file, Ctrl-C.
 
-    All other errors keep their traceback.
+    Args:
+        folder: Where the run leaves its results.
     """
     try:
         yield
     except KeyboardInterrupt:
-        print(f'\nInterrupted. What was saved is in {config.work_dir}.', file=sys.stderr)
+        print(f'\nInterrupted. What was saved is in {folder}.', file=sys.stderr)
         sys.exit(130)
-    except URLError as error:
-        weights = ', '.join(_weights(config)) or 'a file'
-        sys.exit(
-            f'{weights} cannot be fetched: {error.reason}. To go on, download it on any machine '
-            f'and add --cfg-options model.backbone.init_cfg.checkpoint=FILE. {FROM_SCRATCH}'
-        )
     except ConnectionError as error:
         sys.exit(f'{error}. {FROM_SCRATCH}')
-    except (FileNotFoundError, IncompleteCheckpointError) as error:
+    except (FileNotFoundError, IncompleteCheckpointError, UnsafeCheckpointError) as error:
         sys.exit(str(error))
-
-
-def _weights(config: Config) -> list[str]:
-    """Web addresses of weights that a run begins with."""
-    initial = config.model.get('backbone', {}).get('init_cfg') or []
-    initial = initial if isinstance(initial, list) else [initial]
-    names = [config.get('load_from'), *(cfg.get('checkpoint') for cfg in initial)]
-    return [name for name in names if name and '://' in name]

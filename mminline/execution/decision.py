@@ -11,6 +11,8 @@ from typing import NamedTuple
 import torch
 from mmcv.cnn.bricks import DropPath
 from torch import Tensor, nn
+from torch._C import _functorch
+from torch._subclasses import FakeTensor
 from torch.nn.modules import module as torch_module
 from torch.utils import _python_dispatch
 
@@ -95,6 +97,26 @@ def is_recording() -> bool:
 def is_exporting() -> bool:
     """Whether ``torch.export`` is at work; torch 2.6 cannot tell."""
     return getattr(torch.compiler, 'is_exporting', bool)()
+
+
+def can_read(tensor: Tensor) -> bool:
+    """Whether a branch may depend on the values of a tensor.
+
+    Fake, meta and vmapped tensors have none, and a graph that is recorded or captured would keep
+    the branch for values that are to come.
+    """
+    if is_recording() or torch.jit.is_tracing():
+        return False
+    if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
+        return False
+    # Infra modes are those of tracers; others, such as counters of FLOPs, only watch.
+    if any(mode.is_infra_mode() for mode in _python_dispatch._get_current_dispatch_mode_stack()):
+        return False
+    while _functorch.is_functorch_wrapped_tensor(tensor):
+        if _functorch.is_batchedtensor(tensor):
+            return False
+        tensor = _functorch.get_unwrapped(tensor)
+    return not (tensor.is_meta or isinstance(tensor, FakeTensor))
 
 
 def _forced_plain() -> bool:

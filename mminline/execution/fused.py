@@ -6,12 +6,13 @@ nothing of gradients: it serves inference, and forward passes whose backward is 
 """
 
 import torch
+import torch.nn.functional as F
 import torch.utils.checkpoint
 from torch import Tensor, nn
 
 from ..layers import Block, InLineAttention
 from ..layers.functional import fold_attention, local_residual
-from ..layers.statistics import token_mean
+from ..layers.statistics import token_mean, upcast
 from .covariance import values_and_covariance
 from .linear import linear
 from .mlp import run_mlp
@@ -71,10 +72,11 @@ def _mix_folded(
     qkv = layer.qkv
     v_weight, v_bias = qkv.weight.chunk(3)[2], qkv.bias.chunk(3)[2]
     v_BLC, covariance_BCC = values_and_covariance(x_BLC, x_mean_B1C, v_weight, v_bias, one_pass)
+    v_mean_B1C = F.linear(x_mean_B1C, upcast(v_weight), upcast(v_bias))
     mixing_BCC, offset_B1C = (
         part.to(x_BLC.dtype)
         for part in fold_attention(
-            covariance_BCC, x_mean_B1C, qkv.weight, qkv.bias, layer.num_heads, layer.scale
+            covariance_BCC, v_mean_B1C, qkv.weight, qkv.bias, layer.num_heads, layer.scale
         )
     )
     if kernel_BC33 is None:

@@ -9,11 +9,12 @@ values and then, band by band, the output.
 from collections.abc import Iterator
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..layers import Block, SoftmaxAttention
 from ..layers.functional import fold_attention, local_residual
-from ..layers.statistics import full_precision, token_mean
+from ..layers.statistics import full_precision, token_mean, upcast
 from ..layers.windows import merge_windows, split_windows, window_shift
 from . import cache
 from .covariance import sum_of_products
@@ -155,8 +156,9 @@ def _gather(
         between_1KC = means_1KC - x_mean_11C
         between_1CC = (share_1K1 * between_1KC).transpose(1, 2) @ between_1KC
         covariance_1CC = products_1CC / num_tokens + between_1CC
+        v_mean_11C = F.linear(x_mean_11C, upcast(v_weight), upcast(v_bias))
         mixing_1CC, offset_11C = fold_attention(
-            covariance_1CC, x_mean_11C, qkv.weight, qkv.bias, attention.num_heads, attention.scale
+            covariance_1CC, v_mean_11C, qkv.weight, qkv.bias, attention.num_heads, attention.scale
         )
     return v_1LC, x_mean_11C, mixing_1CC.to(v_1LC.dtype), offset_11C.to(v_1LC.dtype)
 

@@ -96,13 +96,15 @@ def folded_inline_attention(
     Returns:
         Mixed values and values, both ``(B, L, C)``.
     """
-    v_BLC = F.linear(x_BLC, qkv_weight.chunk(3)[2], qkv_bias.chunk(3)[2])
+    v_weight, v_bias = qkv_weight.chunk(3)[2], qkv_bias.chunk(3)[2]
+    v_BLC = F.linear(x_BLC, v_weight, v_bias)
     with full_precision(x_BLC):
         # Centred first: the difference of two large sums would cost digits.
         centred_BLC = upcast(x_BLC) - x_mean_B1C
         covariance_BCC = centred_BLC.transpose(1, 2) @ centred_BLC / x_BLC.shape[1]
+        v_mean_B1C = F.linear(x_mean_B1C, upcast(v_weight), upcast(v_bias))
         mixing_BCC, offset_B1C = fold_attention(
-            covariance_BCC, x_mean_B1C, qkv_weight, qkv_bias, num_heads, scale
+            covariance_BCC, v_mean_B1C, qkv_weight, qkv_bias, num_heads, scale
         )
     x_BLC, mixing_BCC, offset_B1C = (
         part.to(v_BLC.dtype) for part in (x_BLC, mixing_BCC, offset_B1C)
@@ -112,7 +114,7 @@ def folded_inline_attention(
 
 def fold_attention(
     covariance_BCC: Tensor,
-    x_mean_B1C: Tensor,
+    v_mean_B1C: Tensor,
     qkv_weight: Tensor,
     qkv_bias: Tensor,
     num_heads: int,
@@ -125,7 +127,7 @@ def fold_attention(
 
     Args:
         covariance_BCC: Covariance of the channels of the tokens.
-        x_mean_B1C: Their mean.
+        v_mean_B1C: Mean value.
         qkv_weight: Rows of queries, keys and values, ``(3C, C)``.
         qkv_bias: The same for the biases, ``(3C,)``.
         num_heads: Heads, each of ``D = C / num_heads`` consecutive channels.
@@ -141,7 +143,6 @@ def fold_attention(
     kv_BNDD = scale * key_covariance_BNDC @ v_weight_NDC.transpose(1, 2)
     mixing_BNCD = q_weight_NDC.transpose(1, 2) @ kv_BNDD
     mixing_BCC = mixing_BNCD.transpose(1, 2).flatten(-2)
-    v_mean_B1C = F.linear(x_mean_B1C, v_weight_NDC.flatten(0, 1), upcast(qkv_bias.chunk(3)[2]))
     offset_B1C = v_mean_B1C + (q_bias_N1D @ kv_BNDD).transpose(1, 2).flatten(-2)
     return mixing_BCC, offset_B1C
 

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from ..checkpoints import read_checkpoint
 from ..engine.layer_decay import NO_DECAY_NAMES
-from ..models.backbones.pyramid import PyramidBackbone, check_image, reset_linear, to_map
+from ..models.backbones.pyramid import PyramidBackbone, check_image, reset_linear
+from ..models.backbones.stage import to_map
 from .weights import checkpoint_filter_fn
 
 

@@ -3,8 +3,6 @@
 import copy
 import functools
 import socket
-import threading
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -12,28 +10,16 @@ import torch
 from mmengine.config import Config
 from mmengine.utils.dl_utils.parrots_wrapper import SyncBatchNorm
 
+from helpers.crafted import call_exec
+from helpers.server import running_server
 from helpers.shipped_configs import DETECTORS, SEGMENTORS, load
 from helpers.tiny import randomize
 from helpers.tiny_configs import DETECTOR, SEGMENTOR
 from mminline.apis import init_model, load_weights
+from mminline.checkpoints import UnsafeCheckpointError
 
 TEXTS = dict(detector=DETECTOR, segmentor=SEGMENTOR)
 ADDRESS = 'https://example.org/weights.pth'
-
-
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *args):
-        pass
-
-
-class Trojan:
-    """Writes a file when it is unpickled."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self):
-        return open, (str(self.path), 'w')
 
 
 @functools.cache
@@ -64,16 +50,17 @@ def no_network(monkeypatch):
 
 
 @pytest.fixture
-def web(tmp_path, monkeypatch):
-    """Serve a folder by http; return the folder and its address."""
+def publish(tmp_path, monkeypatch):
+    """Put a file on the web; return its address."""
     monkeypatch.setenv('TORCH_HOME', str(tmp_path / 'cache'))
-    folder = tmp_path / 'web'
-    folder.mkdir()
-    handler = functools.partial(Quiet, directory=folder)
-    with ThreadingHTTPServer(('127.0.0.1', 0), handler) as server:
-        threading.Thread(target=server.serve_forever).start()
-        yield folder, f'http://127.0.0.1:{server.server_port}'
-        server.shutdown()
+    monkeypatch.setenv('no_proxy', '127.0.0.1')
+    with running_server() as server:
+
+        def put(path: Path) -> str:
+            server.serve(f'/{path.name}', path.read_bytes())
+            return f'{server.root}/{path.name}'
+
+        yield put
 
 
 def save(config: Config, path: Path, **entries) -> dict[str, torch.Tensor]:
@@ -158,14 +145,17 @@ def test_a_checkpoint_fills_the_whole_model(config, tmp_path, no_network):
     assert_equal(init_model(config, tmp_path / 'model.pth').state_dict(), weights)
 
 
-def test_a_web_address_is_read_by_the_safe_reader(segmentor, web, tmp_path):
-    folder, address = web
-    weights = save(segmentor, folder / 'model.pth', hook=Trojan(tmp_path / 'written'))
+def test_a_web_address_is_read_by_the_safe_reader(segmentor, publish, tmp_path):
+    weights = save(segmentor, tmp_path / 'model.pth')
+    mark = tmp_path / 'mark'
+    save(segmentor, tmp_path / 'crafted.pth', meta=call_exec(mark))
 
-    model = init_model(segmentor, f'{address}/model.pth')
+    model = init_model(segmentor, publish(tmp_path / 'model.pth'))
 
     assert_equal(model.state_dict(), weights)
-    assert not (tmp_path / 'written').exists()
+    with pytest.raises(UnsafeCheckpointError, match=r'crafted\.pth is refused'):
+        init_model(segmentor, publish(tmp_path / 'crafted.pth'))
+    assert not mark.exists()
 
 
 def test_an_incomplete_file_is_named_with_what_it_lacks(segmentor, tmp_path):

@@ -37,7 +37,8 @@ def image(shapes) -> np.ndarray:
 
 def results(sample) -> list[torch.Tensor]:
     if 'pred_instances' in sample:
-        return list(sample.pred_instances.to_dict().values())
+        # A sample keeps its fields in a set, whose order varies between runs.
+        return [value for _, value in sorted(sample.pred_instances.to_dict().items())]
     return [sample.pred_sem_seg.data]
 
 

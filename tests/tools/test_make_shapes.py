@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from mminline.datasets import draw_scene
+
 
 def read_files(root: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in root.rglob('*') if path.is_file()}
@@ -26,3 +28,19 @@ def test_writing_again_does_nothing_and_other_settings_need_force(run, tmp_path,
     run('make_shapes.py', *arguments, '--train', '2', '--force')
     # No scene of the old data set is left behind for mmseg to find.
     assert len(read_files(tmp_path)) == 2 * 3 + 2 + 1
+
+
+def test_two_sizes_are_the_least_and_the_greatest(run, tmp_path, capsys):
+    import mmcv
+
+    arguments = ['--root', str(tmp_path / 'shapes'), '--train', '3', '--val', '1', '--seed', '5']
+    run('make_shapes.py', *arguments, '--size', '64', '90')
+    for index in range(3):
+        path = tmp_path / 'shapes' / 'images' / 'train' / f'{index:06d}.png'
+        scene = draw_scene(index, seed=5, size=(64, 90))
+        assert (mmcv.imread(path)[..., ::-1] == scene.image_HWC).all()
+
+    run('make_shapes.py', *arguments, '--size', '64', '90')
+    assert 'nothing to do' in capsys.readouterr().out
+    with pytest.raises(SystemExit, match='size has to be one number, or the least and the'):
+        run('make_shapes.py', *arguments, '--size', '64', '90', '91')

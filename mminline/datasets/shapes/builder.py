@@ -25,7 +25,7 @@ class SceneBuilder:
 
     Args:
         rng: Source of all that is random; the order of its calls makes the scene.
-        size: Height and width in pixels.
+        shape: Height and width in pixels. Lengths follow the shorter one.
         level: Difficulty.
 
     Attributes:
@@ -34,15 +34,16 @@ class SceneBuilder:
         labels: Index into ``CLASSES`` of each figure.
     """
 
-    def __init__(self, rng: RandomIntegers, size: int, level: Level):
+    def __init__(self, rng: RandomIntegers, shape: tuple[int, int], level: Level):
         self.rng = rng
         self.level = level
-        self.points = UNITS * np.arange(size, dtype=np.int64)
-        self.extent = UNITS * size
+        self.ys, self.xs = (UNITS * np.arange(side, dtype=np.int64) for side in shape)
+        self.height, self.width = (UNITS * side for side in shape)
+        self.extent = min(self.height, self.width)
         self.light = rng.integer(0, ANGLES - 1)
         self.hues = self._hues()
         self.image = self._background()
-        self.occlusion = Occlusion(size)
+        self.occlusion = Occlusion(shape)
         self.labels: list[int] = []
 
     def build(self) -> None:
@@ -66,9 +67,9 @@ class SceneBuilder:
             hsv_to_rgb(self.hues[0] + rng.integer(0, 96), rng.integer(30, 90), value + change)
             for change in (rng.integer(0, 30), -rng.integer(0, 30))
         )
-        share = _rescale(project(rng.integer(0, ANGLES - 1), self.points, self.points), 256)
+        share = _rescale(project(rng.integer(0, ANGLES - 1), self.ys, self.xs), 256)
         image = near + ((far - near) * share[..., None] >> 8)
-        return self._add_texture(image, self.points, self.points, self.extent // 6)
+        return self._add_texture(image, self.ys, self.xs, self.extent // 6)
 
     def _add_texture(
         self, image: np.ndarray, ys: np.ndarray, xs: np.ndarray, period: int
@@ -84,7 +85,7 @@ class SceneBuilder:
         for _ in range(PLACEMENT_ATTEMPTS):
             label = rng.integer(0, len(CLASSES) - 1)
             radius = rng.integer(*(extent * part // 64 for part in self.level.radii))
-            centre = tuple(rng.integer(radius, extent - radius) for _ in range(2))
+            centre = tuple(rng.integer(radius, side - radius) for side in (self.width, self.height))
             mask = rasterize_figure(CLASSES[label], centre, radius, rng.integer(0, ANGLES - 1))
             if self.occlusion.leaves_enough(mask):
                 self.labels.append(label)
@@ -111,7 +112,7 @@ class SceneBuilder:
         """Add thin sticks, which are no figures and hide them like background."""
         rng, extent = self.rng, self.extent
         for _ in range(count):
-            centre = rng.integer(0, extent), rng.integer(0, extent)
+            centre = rng.integer(0, self.width), rng.integer(0, self.height)
             radius, half = rng.integer(extent // 10, extent // 3), rng.integer(20, 60)
             corners = ((-1000, -half), (1000, -half), (1000, half), (-1000, half))
             mask = rasterize_polygon(
@@ -124,7 +125,7 @@ class SceneBuilder:
 
     def _apply_camera(self) -> None:
         """Let the light fall off across the scene, and add the camera's noise."""
-        distances = project(self.light + ANGLES // 2, self.points, self.points)
+        distances = project(self.light + ANGLES // 2, self.ys, self.xs)
         self.image = apply_light(self.image, 256 - _rescale(distances, self.rng.integer(0, 80)))
         reach = self.level.noise
         if reach:

@@ -41,10 +41,11 @@ class CoverageMask:
     top: int
     left: int
 
-    def overlap(self, size: int) -> tuple[tuple[slice, slice], tuple[slice, slice]]:
-        """Slices in which the mask meets a square canvas: of the canvas, and of the mask."""
+    def overlap(self, shape: tuple[int, int]) -> tuple[tuple[slice, slice], tuple[slice, slice]]:
+        """Slices in which the mask meets a canvas: of the canvas, and of the mask."""
         of_canvas, of_mask = [], []
-        for start, length in zip((self.top, self.left), self.coverage_HW.shape, strict=True):
+        starts = (self.top, self.left)
+        for start, length, size in zip(starts, self.coverage_HW.shape, shape, strict=True):
             low = min(max(start, 0), size)
             high = min(max(start + length, low), size)
             of_canvas.append(slice(low, high))

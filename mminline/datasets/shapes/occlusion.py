@@ -15,8 +15,8 @@ class Occlusion:
         visible: How many of these are still in sight.
     """
 
-    def __init__(self, size: int):
-        self.instances_HW = np.zeros((size, size), np.uint8)
+    def __init__(self, shape: tuple[int, int]):
+        self.instances_HW = np.zeros(shape, np.uint8)
         self.areas = np.zeros(0, np.int64)
         self.visible = np.zeros(0, np.int64)
 
@@ -47,5 +47,5 @@ class Occlusion:
 
     def _overlap(self, mask: CoverageMask) -> tuple[np.ndarray, np.ndarray]:
         """Part of the canvas that a mask meets, and which of its pixels the mask takes."""
-        of_canvas, of_mask = mask.overlap(len(self.instances_HW))
+        of_canvas, of_mask = mask.overlap(self.instances_HW.shape)
         return self.instances_HW[of_canvas], 2 * mask.coverage_HW[of_mask] >= FULL

@@ -61,7 +61,7 @@ def apply_light(rgb: np.ndarray, light_HW: np.ndarray) -> np.ndarray:
 
 def blend(image_HWC: np.ndarray, mask: CoverageMask, rgb_HWC: np.ndarray) -> None:
     """Put colours over an image where a mask covers it."""
-    of_image, of_mask = mask.overlap(len(image_HWC))
+    of_image, of_mask = mask.overlap(image_HWC.shape[:2])
     below = image_HWC[of_image]
     coverage_HW1 = mask.coverage_HW[of_mask][..., None]
     below += (rgb_HWC[of_mask] - below) * coverage_HW1 // FULL
@@ -86,7 +86,7 @@ def cast_shadow(
         mask.top + length * sine // divisor - softness,
         mask.left + length * cosine // divisor - softness,
     )
-    of_image, of_mask = shadow.overlap(len(image_HWC))
+    of_image, of_mask = shadow.overlap(image_HWC.shape[:2])
     below = image_HWC[of_image]
     below -= below * shadow.coverage_HW[of_mask][..., None] >> 8
 

@@ -10,6 +10,7 @@ from .random_integers import RandomIntegers
 
 SPLITS = ('train', 'val')
 MIN_SIZE = 64
+SHAPE_STREAM = 1
 
 
 @dataclass
@@ -33,7 +34,11 @@ class Scene:
 
 
 def draw_scene(
-    index: int, split: str = 'train', seed: int = 0, size: int = 128, level: str = 'plain'
+    index: int,
+    split: str = 'train',
+    seed: int = 0,
+    size: int | tuple[int, int] = 128,
+    level: str = 'plain',
 ) -> Scene:
     """Draw one scene, the same for the same arguments however many others are drawn.
 
@@ -45,7 +50,8 @@ def draw_scene(
         index: Number of the scene in its split.
         split: One of ``SPLITS``.
         seed: Scenes of another seed are other scenes.
-        size: Height and width in pixels.
+        size: Height and width in pixels; or the least and the greatest, between which both are
+            drawn for each scene.
         level: One of ``LEVELS``.
     """
     check_scene_settings(size, seed, level)
@@ -53,17 +59,25 @@ def draw_scene(
         raise ValueError(f'split has to be one of {SPLITS}, got split={split!r}')
     if index < 0:
         raise ValueError(f'index has to be at least 0, got index={index}')
-    rng = RandomIntegers(seed, SPLITS.index(split), index)
-    builder = SceneBuilder(rng, size, LEVELS[level])
+    key = (seed, SPLITS.index(split), index)
+    shape = (size, size)
+    if not isinstance(size, int):
+        # A stream of its own, so that all other draws are those of scenes of one size.
+        sides = RandomIntegers(*key, SHAPE_STREAM)
+        shape = (sides.integer(*size), sides.integer(*size))
+    builder = SceneBuilder(RandomIntegers(*key), shape, LEVELS[level])
     builder.build()
     return Scene(
         builder.image.astype(np.uint8), builder.occlusion.instances_HW, tuple(builder.labels)
     )
 
 
-def check_scene_settings(size: int, seed: int, level: str) -> None:
+def check_scene_settings(size: int | tuple[int, int], seed: int, level: str) -> None:
     """Refuse settings with which no scene can be drawn."""
-    if size < MIN_SIZE:
+    sizes = [size, size] if isinstance(size, int) else list(size)
+    if len(sizes) != 2 or sizes != sorted(sizes):
+        raise ValueError(f'size has to be one number, or the least and the greatest, got {size=}')
+    if sizes[0] < MIN_SIZE:
         raise ValueError(f'size has to be at least {MIN_SIZE}, got size={size}')
     if seed < 0:
         raise ValueError(f'seed has to be at least 0, got seed={seed}')

@@ -20,7 +20,7 @@ def write_shapes(
     root: str | Path,
     train: int = 1000,
     val: int = 100,
-    size: int = 128,
+    size: int | tuple[int, int] = 128,
     seed: int = 0,
     level: str = 'plain',
     force: bool = False,
@@ -34,7 +34,8 @@ def write_shapes(
         root: Folder of the data set; empty, or with a data set of ours in it.
         train: Number of scenes to train on.
         val: Number of scenes to validate on.
-        size: Height and width of a scene in pixels.
+        size: Height and width of a scene in pixels; or the least and the greatest, between which
+            both are drawn for each scene.
         seed: Scenes of another seed are other scenes.
         level: One of ``LEVELS``.
         force: Replace a data set that is there.
@@ -46,6 +47,7 @@ def write_shapes(
     for name, count in dict(train=train, val=val).items():
         if count < 1:
             raise ValueError(f'{name} has to be at least 1, got {name}={count}')
+    size = size if isinstance(size, int) else list(size)  # as JSON has it
     settings = dict(train=train, val=val, size=size, seed=seed, level=level)
     record = dict(dataset='shapes', version=VERSION, **settings)
     root = Path(root)

@@ -39,6 +39,10 @@ class InLinePVT(PyramidBackbone):
         streaming: Whether blocks run in bands of rows in inference, which bounds memory and
             changes nothing else: None for on a CPU, True for on any device, False for never.
             Softmax blocks can, and InLine blocks with the identity map over the whole map.
+        ignore_padding: Whether the maps of an image are those of the image alone, and zero where
+            its batch is padded. Padding are the last rows and columns that are ``pad_value``.
+            False to compute padding like pixels.
+        pad_value: Value of padding, after normalisation.
         init_cfg: As everywhere in OpenMMLab, see ``PyramidBackbone``.
     """
 
@@ -57,6 +61,8 @@ class InLinePVT(PyramidBackbone):
         local_residual: bool = True,
         pretrain_size: int | tuple[int, int] = 224,
         streaming: bool | None = None,
+        ignore_padding: bool = True,
+        pad_value: float = 0.0,
         init_cfg: dict | list | None = None,
     ) -> None:
         sizes = resolve_arch(arch, PVT_ARCHS)
@@ -91,5 +97,7 @@ class InLinePVT(PyramidBackbone):
             with_cp,
             norm_eps=1e-6,
             streaming=streaming,
+            ignore_padding=ignore_padding,
+            pad_value=pad_value,
             init_cfg=init_cfg,
         )

@@ -40,6 +40,10 @@ class InLineSwin(PyramidBackbone):
         streaming: Whether blocks run in bands of rows in inference, which bounds memory and
             changes nothing else: None for on a CPU, True for on any device, False for never.
             Softmax blocks can, and InLine blocks with the identity map over the whole map.
+        ignore_padding: Whether the maps of an image are those of the image alone, and zero where
+            its batch is padded. Padding are the last rows and columns that are ``pad_value``.
+            False to compute padding like pixels.
+        pad_value: Value of padding, after normalisation.
         init_cfg: As everywhere in OpenMMLab, see ``PyramidBackbone``.
     """
 
@@ -58,6 +62,8 @@ class InLineSwin(PyramidBackbone):
         local_residual: bool = True,
         inline_window: int | None = None,
         streaming: bool | None = None,
+        ignore_padding: bool = True,
+        pad_value: float = 0.0,
         init_cfg: dict | list | None = None,
     ) -> None:
         sizes = resolve_arch(arch, SWIN_ARCHS)
@@ -97,6 +103,8 @@ class InLineSwin(PyramidBackbone):
             with_cp,
             norm_eps=1e-5,
             streaming=streaming,
+            ignore_padding=ignore_padding,
+            pad_value=pad_value,
             init_cfg=init_cfg,
         )
 

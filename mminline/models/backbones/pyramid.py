@@ -7,7 +7,9 @@ from torch import Tensor, nn
 
 from ... import execution
 from ...checkpoints import load_pretrained
-from ...layers import Block, resize_position
+from ...layers import Block
+from .padding import check_pad_value, find_sizes, run_at_own_sizes
+from .stage import Stage, to_map
 
 _PRETRAINED = ('Pretrained', 'PretrainedInit', PretrainedInit)
 
@@ -20,48 +22,12 @@ def drop_path_rates(depths: Sequence[int], last_rate: float) -> Iterable[float]:
     return iter([last_rate * index / last for index in range(sum(depths))])
 
 
-class Stage(BaseModule):
-    """Embedding and blocks of one resolution.
-
-    Args:
-        embed: From a map to tokens and the shape of their grid.
-        blocks: Blocks called as ``block(x_BLC, hw_shape)``.
-        position: Initial position embedding, (1, H, W, C), if the stage has one.
-        drop_rate: Dropout after the position embedding.
-        streaming: Whether blocks run in bands of rows in inference, see ``execution.run``.
-    """
-
-    def __init__(
-        self,
-        embed: nn.Module,
-        blocks: Iterable[Block],
-        position: Tensor | None = None,
-        drop_rate: float = 0.0,
-        streaming: bool | None = None,
-    ) -> None:
-        super().__init__()
-        self.embed = embed
-        self.pos_embed = None if position is None else nn.Parameter(position)
-        self.drop = nn.Dropout(drop_rate)
-        self.blocks = nn.ModuleList(blocks)
-        self.streaming = streaming
-
-    def forward(self, map_BCHW: Tensor) -> tuple[Tensor, tuple[int, int]]:
-        recording = dict(always_pad=True) if execution.is_recording() else {}
-        x_BLC, hw_shape = self.embed(map_BCHW, **recording)
-        if self.pos_embed is not None:
-            x_BLC = x_BLC + resize_position(self.pos_embed, hw_shape)
-        x_BLC = self.drop(x_BLC)
-        for block in self.blocks:
-            x_BLC = execution.run(block, x_BLC, hw_shape, self.streaming)
-        return x_BLC, hw_shape
-
-
 class PyramidBackbone(BaseModule):
     """Image to a tuple of maps at strides 4, 8, 16, 32: what necks and heads expect.
 
     A map has ``ceil(side / stride)`` cells a side. ``out_channels`` and ``strides`` describe
-    the outputs, one entry for each.
+    the outputs, one entry for each. The maps of an image do not depend on the padding that makes
+    its batch rectangular, and are zero there, unless ``ignore_padding`` is False.
 
     Args:
         sizes: ``embed_dims``, ``depths``, ``num_heads`` and ``mlp_ratios``, one entry per stage.
@@ -78,6 +44,9 @@ class PyramidBackbone(BaseModule):
         with_cp: Whether to save memory in training by computing blocks twice.
         norm_eps: Epsilon of the norms of the blocks.
         streaming: Whether blocks run in bands of rows in inference, see ``execution.run``.
+        ignore_padding: Whether each image runs at its own size, without the rows at the bottom
+            and the columns at the right that are padding.
+        pad_value: Value of padding, after normalisation.
         init_cfg: As everywhere in OpenMMLab. ``dict(type='Pretrained', checkpoint=...)`` takes
             a published file as it is, one of this project, or with ``prefix`` a detector's.
     """
@@ -95,9 +64,12 @@ class PyramidBackbone(BaseModule):
         with_cp: bool,
         norm_eps: float,
         streaming: bool | None,
+        ignore_padding: bool,
+        pad_value: float,
         init_cfg: dict | list | None,
     ) -> None:
         super().__init__(init_cfg)
+        check_pad_value(pad_value)
         rates = drop_path_rates(sizes['depths'], drop_path_rate)
         stages = []
         for index, depth in enumerate(sizes['depths']):
@@ -132,6 +104,8 @@ class PyramidBackbone(BaseModule):
         self.in_channels = in_channels
         self.out_indices = out_indices
         self.frozen_stages = frozen_stages
+        self.ignore_padding = ignore_padding
+        self.pad_value = pad_value
         self.stages = nn.ModuleList(stages)
         self.strides = tuple(4 * 2**index for index in out_indices)
         self.out_channels = tuple(sizes['embed_dims'][index] for index in out_indices)
@@ -141,6 +115,14 @@ class PyramidBackbone(BaseModule):
 
     def forward(self, image_BCHW: Tensor) -> tuple[Tensor, ...]:
         check_image(image_BCHW, self.in_channels, len(self.stages))
+        if self.ignore_padding and execution.can_read(image_BCHW):
+            sizes = find_sizes(image_BCHW, self.pad_value, smallest_side(len(self.stages)))
+            if sizes is not None:
+                return run_at_own_sizes(self._run_stages, image_BCHW, sizes, self.strides)
+        return self._run_stages(image_BCHW)
+
+    def _run_stages(self, image_BCHW: Tensor) -> tuple[Tensor, ...]:
+        """Compute the maps of images of one size."""
         outputs = []
         map_BCHW = image_BCHW
         for index, stage in enumerate(self.stages[: self.out_indices[-1] + 1]):
@@ -211,6 +193,11 @@ class PyramidBackbone(BaseModule):
         return (sum(depths[:stage]) + 1 if stage else 0), num_layers
 
 
+def smallest_side(num_stages: int) -> int:
+    """Side of the smallest image that has a cell in each stage."""
+    return 4 * 2 ** (num_stages - 1)
+
+
 def check_image(image_BCHW: Tensor, in_channels: int, num_stages: int) -> None:
     """Say what an image batch has to be, should it be something else."""
     if image_BCHW.dim() != 4 or image_BCHW.shape[1] != in_channels:
@@ -218,17 +205,12 @@ def check_image(image_BCHW: Tensor, in_channels: int, num_stages: int) -> None:
             f'an image batch has to have the shape (B, {in_channels}, H, W), '
             f'got {tuple(image_BCHW.shape)}'
         )
-    smallest = 4 * 2 ** (num_stages - 1)
+    smallest = smallest_side(num_stages)
     if min(image_BCHW.shape[-2:]) < smallest:
         raise ValueError(
             f'an image has to be at least {smallest} x {smallest} px for '
             f'{num_stages} stages, got {tuple(image_BCHW.shape[-2:])}: resize or pad it'
         )
-
-
-def to_map(x_BLC: Tensor, hw_shape: tuple[int, int]) -> Tensor:
-    """View tokens as a map: they are one already, in channels-last order."""
-    return x_BLC.unflatten(1, hw_shape).permute(0, 3, 1, 2)
 
 
 def reset_linear(module: nn.Module) -> None:

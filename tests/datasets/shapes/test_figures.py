@@ -71,17 +71,27 @@ def test_polygons_take_the_points_that_lie_inside():
 def test_a_mask_over_the_border_meets_only_the_canvas():
     canvas = np.zeros((8, 8), int)
     mask = CoverageMask(np.arange(12).reshape(3, 4), top=-1, left=6)
-    of_canvas, of_mask = mask.overlap(8)
+    of_canvas, of_mask = mask.overlap((8, 8))
     canvas[of_canvas] = mask.coverage_HW[of_mask]
 
     assert canvas[:2, 6:].tolist() == [[4, 5], [8, 9]]
     assert canvas.sum() == 4 + 5 + 8 + 9
     far = CoverageMask(mask.coverage_HW, top=20, left=-9)
-    assert canvas[far.overlap(8)[0]].size == 0 == far.coverage_HW[far.overlap(8)[1]].size
+    of_canvas, of_mask = far.overlap((8, 8))
+    assert canvas[of_canvas].size == 0 == far.coverage_HW[of_mask].size
+
+
+def test_a_canvas_may_be_wider_than_high():
+    canvas = np.zeros((4, 9), int)
+    mask = CoverageMask(np.arange(1, 7).reshape(2, 3), top=3, left=6)
+    of_canvas, of_mask = mask.overlap(canvas.shape)
+    canvas[of_canvas] = mask.coverage_HW[of_mask]
+
+    assert canvas[3, 6:].tolist() == [1, 2, 3] and canvas.sum() == 6
 
 
 def test_a_figure_may_lose_a_quarter_to_others_and_no_more():
-    occlusion = Occlusion(10)
+    occlusion = Occlusion((10, 10))
     occlusion.add_figure(CoverageMask(np.full((10, 10), FULL), 0, 0))
     occlusion.add_background(CoverageMask(np.full((2, 10), FULL // 2), 0, 0))
 

@@ -35,6 +35,45 @@ def test_scenes_have_the_same_pixels_on_every_machine(level, expected):
     assert digest.hexdigest()[:16] == expected
 
 
+def test_scenes_of_varying_size_have_the_same_pixels_on_every_machine():
+    digest = hashlib.sha256()
+    for split in ('train', 'val'):
+        for index in range(20):
+            scene = draw_scene(index, split, size=(64, 160), level='cluttered')
+            assert scene.image_HWC.shape[:2] == scene.instances_HW.shape
+            digest.update(scene.image_HWC.tobytes() + scene.instances_HW.tobytes())
+
+    assert digest.hexdigest()[:16] == '7736689720f67e90'
+
+
+def test_height_and_width_vary_by_themselves_and_reach_both_ends():
+    shapes = np.array([draw_scene(index, size=(64, 68)).instances_HW.shape for index in range(100)])
+    heights, widths = shapes.T
+
+    assert set(heights) == set(widths) == {64, 65, 66, 67, 68}
+    assert len(set(map(tuple, shapes))) > 15  # of 25
+    assert len({draw_scene(0, seed=seed, size=(64, 160)).image_HWC.shape for seed in range(9)}) > 5
+    # Sides have a stream of their own: a range of one size changes nothing.
+    one, other = (draw_scene(3, size=size).image_HWC for size in (96, (96, 96)))
+    assert np.array_equal(one, other)
+
+
+@pytest.mark.parametrize('shorter', ['height', 'width'])
+def test_figures_lie_anywhere_in_a_scene_that_is_not_square(shorter):
+    scenes = (draw_scene(index, size=(64, 160)) for index in range(150))
+    long = [scene.instances_HW if shorter == 'height' else scene.instances_HW.T for scene in scenes]
+    far = []
+    for instances_SL in long:
+        short_side, long_side = instances_SL.shape
+        if 2 * long_side > 3 * short_side:
+            columns = np.flatnonzero(instances_SL.any(axis=0))
+            far.append((columns[0] / long_side, columns[-1] / long_side))
+    first, last = np.array(far).T
+
+    assert len(far) > 3
+    assert first.min() < 0.2 and last.max() > 0.8
+
+
 def test_index_split_and_seed_each_give_another_scene():
     keys = [dict(index=0), dict(index=1), dict(index=0, split='val'), dict(index=0, seed=1)]
     images = {draw_scene(**key).image_HWC.tobytes() for key in keys}

@@ -62,6 +62,26 @@ def test_a_scene_does_not_depend_on_how_many_are_written(data_root, tmp_path):
     assert (tmp_path / name).read_bytes() == (data_root / name).read_bytes()
 
 
+def test_scenes_of_varying_size_are_written_with_their_size(tmp_path):
+    import mmcv
+
+    assert write_shapes(tmp_path, train=1, val=6, size=(64, 100))
+    coco = json.loads((tmp_path / 'annotations' / 'instances_val.json').read_text())
+    shapes = [(image['height'], image['width']) for image in coco['images']]
+
+    assert shapes == [
+        draw_scene(index, 'val', size=(64, 100)).instances_HW.shape for index in range(6)
+    ]
+    assert len(set(shapes)) > 3
+    for image, shape in zip(coco['images'], shapes, strict=True):
+        for kind in ('images', 'semantic'):
+            written = mmcv.imread(tmp_path / kind / 'val' / image['file_name'], flag='unchanged')
+            assert written.shape[:2] == shape
+    assert not write_shapes(tmp_path, train=1, val=6, size=(64, 100))
+    with pytest.raises(ValueError, match=r'size is \[64, 100\] there, 64 was asked for'):
+        write_shapes(tmp_path, train=1, val=6, size=64)
+
+
 def test_an_interrupted_data_set_is_drawn_again(tmp_path, monkeypatch):
     def interrupted(index, split, **settings):
         if split == 'val':
@@ -96,6 +116,9 @@ def test_a_folder_of_someone_else_is_left_alone(tmp_path, record):
     'setting, message',
     [
         (dict(size=63), 'size has to be at least 64, got size=63'),
+        (dict(size=(63, 90)), r'size has to be at least 64, got size=\(63, 90\)'),
+        (dict(size=(90, 64)), r'or the least and the greatest, got size=\(90, 64\)'),
+        (dict(size=(64, 90, 99)), r'or the least and the greatest, got size=\(64, 90, 99\)'),
         (dict(train=0), 'train has to be at least 1, got train=0'),
         (dict(val=-1), 'val has to be at least 1, got val=-1'),
         (dict(seed=-1), 'seed has to be at least 0, got seed=-1'),
