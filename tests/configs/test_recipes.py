@@ -12,6 +12,8 @@ from mmengine.registry import PARAM_SCHEDULERS
 
 from helpers.shipped_configs import PUBLISHED, build, load
 
+pytestmark = pytest.mark.slow
+
 MASK_PVT = 'mask-rcnn_inline-pvt-t_fpn_1x_coco'
 MASK_SWIN = 'mask-rcnn_inline-swin-t_fpn_1x_coco'
 MASK_SWIN_3X = 'mask-rcnn_inline-swin-t_fpn_3x_coco'

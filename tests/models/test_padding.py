@@ -8,6 +8,8 @@ from helpers.tiny import BACKBONES, build, gradients, weighted_sum
 from mminline.models import InLinePVT, InLineSwin
 from mminline.models.backbones import padding
 
+pytestmark = pytest.mark.slow
+
 BATCHES = {
     'equal': [(64, 96), (64, 96)],
     'odd': [(33, 47), (75, 61)],

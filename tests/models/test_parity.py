@@ -9,6 +9,8 @@ from mminline.checkpoints import convert_official
 from mminline.layers import InLineAttention
 from mminline.models import InLinePVT, InLineSwin
 
+pytestmark = pytest.mark.slow
+
 MODELS = {
     'inline-pvt-t': (InLinePVT, 'tiny', ['224x224', '256x320', '96x160']),
     'inline-swin-t': (InLineSwin, 'tiny', ['224x224']),

@@ -9,6 +9,8 @@ import pytest
 
 import mminline  # noqa: F401
 
+pytestmark = pytest.mark.slow
+
 # make test isolates Python, so that the installed wheel is tested and not the source tree.
 PYTHON = [sys.executable, '-I'] if sys.flags.isolated else [sys.executable]
 
