@@ -47,7 +47,7 @@ test: setup ## run the tests against the installed wheel
 	$(MODULE) pytest $(TESTS)
 
 test-fast: setup ## run the tests that are not marked as slow
-	$(MODULE) pytest -m 'not slow' $(TESTS)
+	OMP_NUM_THREADS=1 $(MODULE) pytest -m 'not slow' $(TESTS)
 
 lint: setup ## check style and layout
 	$(MODULE) ruff check .

@@ -11,6 +11,8 @@ from modelindex.load_model_index import load as load_index
 from helpers.shipped_configs import CONFIGS, DETECTORS, PUBLISHED, ROOT, SEGMENTORS, load
 from mminline.checkpoints.download import PUBLISHED as WEIGHTS
 
+pytestmark = pytest.mark.slow
+
 METAFILES = [CONFIGS / task / 'metafile.yml' for task in ('detection', 'segmentation')]
 MODELS = {
     model['Name']: model
