@@ -12,6 +12,8 @@ from helpers.tiny import SIZES, SWIN_SIZES, image, randomize
 from mminline.checkpoints.download import PUBLISHED
 from mminline.models import InLinePVT, InLineSwin
 
+pytestmark = pytest.mark.slow
+
 FILE = 'inline-pvt-tiny.pth'
 
 
