@@ -74,6 +74,8 @@ def draw_data() -> None:
 
 def run_all(runs: list[Run], seed: int, progress: Progress) -> None:
     """Do as many runs at a time as there are cores, each of them on one."""
+    # mim makes its folder when it is imported, and fails if another mim is faster.
+    Path('~/.cache/mim').expanduser().mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         futures = [pool.submit(train_and_test, run, seed, progress) for run in runs]
         try:

@@ -49,3 +49,18 @@ def test_a_run_that_fails_ends_the_others(tmp_path, monkeypatch):
         session.run_all(['waits', 'fails'], 0, Progress(dict(waits=1.0)))
 
     assert started == ['waits']
+
+
+def test_the_folder_of_mim_is_there_before_two_start_at_once(tmp_path, monkeypatch):
+    # mim makes it when it is imported, and the slower of two would fail on a fresh machine.
+    monkeypatch.setenv('HOME', str(tmp_path))
+    found = []
+    monkeypatch.setattr(
+        session,
+        'train_and_test',
+        lambda run, seed, progress: found.append((tmp_path / '.cache' / 'mim').is_dir()),
+    )
+
+    session.run_all(['first', 'second'], 0, Progress({}))
+
+    assert found == [True, True]
