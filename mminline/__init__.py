@@ -1,6 +1,14 @@
 """InLine attention backbones for OpenMMLab: detection and segmentation in linear time."""
 
-from . import checkpoints, compat, engine, execution, models
+from . import checkpoints, compat, config_bases, engine, execution, models
 from .version import __version__
 
-__all__ = ['__version__', 'checkpoints', 'compat', 'engine', 'execution', 'models']
+__all__ = [
+    '__version__',
+    'checkpoints',
+    'compat',
+    'config_bases',
+    'engine',
+    'execution',
+    'models',
+]
