@@ -18,7 +18,7 @@ INSTALL := $(PYTHON) -E -s environment/install.py \
 # For the programs that Python starts in its turn.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
-.PHONY: help setup develop demo demo-all test test-fast lint bench clean
+.PHONY: help setup develop demo demo-all test test-fast lint bench docs clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -56,8 +56,11 @@ lint: setup ## check style and layout
 bench: setup ## measure speed and memory
 	$(SCRIPT) benchmarks/run.py $(BENCH)
 
+docs: setup ## build the documentation site, with all links checked
+	$(SCRIPT) docs/site/build.py
+
 # .venv-timm is of earlier versions.
 clean: ## remove .venv and caches (the built mmcv stays in the user's cache)
 	rm -rf .venv .venv.old .venv.lock .venv-timm .venv-timm.old
-	rm -rf .pytest_cache .ruff_cache build dist *.egg-info
+	rm -rf .pytest_cache .ruff_cache build dist site *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

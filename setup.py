@@ -55,7 +55,20 @@ setup(
     license='Apache-2.0',
     license_files=['LICENSE'],
     project_urls={'Paper': 'https://arxiv.org/abs/2412.06590'},
+    keywords='linear attention, object detection, semantic segmentation, mmdetection, mmsegmentation',
+    classifiers=[
+        'Development Status :: 4 - Beta',
+        'Intended Audience :: Developers',
+        'Intended Audience :: Science/Research',
+        'Operating System :: OS Independent',
+        'Programming Language :: Python :: 3',
+        'Programming Language :: Python :: 3.11',
+        'Topic :: Scientific/Engineering :: Artificial Intelligence',
+        'Topic :: Scientific/Engineering :: Image Recognition',
+        'Typing :: Typed',
+    ],
     packages=find_packages(include=['mminline', 'mminline.*']),
+    package_data={'mminline': ['py.typed']},
     python_requires='>=3.10',
     install_requires=[
         'torch>=2.6',  # reads checkpoints safely, and skips what is not weights in them

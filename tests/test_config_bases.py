@@ -49,7 +49,9 @@ def test_a_config_changes_and_uses_what_its_base_has(read):
 
 
 def test_a_base_that_is_not_there_is_named(read):
-    with pytest.raises(FileNotFoundError, match=r"mine.py has the base 'mminline::detection/no.py'"):
+    with pytest.raises(
+        FileNotFoundError, match=r"mine.py has the base 'mminline::detection/no.py'"
+    ):
         read("_base_ = 'mminline::detection/no.py'")
 
 

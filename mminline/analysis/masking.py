@@ -19,7 +19,7 @@ from .hooks import attention_hooks
 class Mask(NamedTuple):
     """Rule by which keys are hidden from each query.
 
-    Args:
+    Attributes:
         kind: 'local' for the square around it, 'random' for as many keys anywhere, drawn anew for
             each query, image and layer; 'none'.
         side: Side of the square, in keys.

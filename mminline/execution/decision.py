@@ -41,7 +41,7 @@ _CALL = nn.Module.__call__
 class Decision(NamedTuple):
     """Form in which a block runs, and the reason.
 
-    Args:
+    Attributes:
         name: 'plain', 'fused', 'streamed' or 'exported'.
         reason: In words.
         one_pass: Whether linears take bias and GELU along in one pass.

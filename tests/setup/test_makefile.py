@@ -10,7 +10,18 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TARGETS = ('setup', 'develop', 'demo', 'demo-all', 'test', 'test-fast', 'lint', 'bench', 'clean')
+TARGETS = (
+    'setup',
+    'develop',
+    'demo',
+    'demo-all',
+    'test',
+    'test-fast',
+    'lint',
+    'bench',
+    'docs',
+    'clean',
+)
 NOTE_CALL = """#!{python}
 import json, os, sys
 with open({file!r}, 'w') as file:

@@ -1,0 +1,28 @@
+"""The documentation site builds, with all links and anchors checked."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+
+
+def build(root: Path, out: Path) -> subprocess.CompletedProcess:
+    command = [sys.executable, root / 'docs' / 'site' / 'build.py', '--site-dir', out]
+    return subprocess.run(command, stderr=subprocess.PIPE, text=True)
+
+
+def test_the_site_has_the_guides_and_the_reference(tmp_path):
+    finished = build(ROOT, tmp_path)
+
+    assert finished.returncode == 0, finished.stderr
+    assert 'Predictions of a detector or segmentor' in (tmp_path / 'api' / 'apis.html').read_text()
+    guides = {path.stem for path in (ROOT / 'docs').glob('*.md')}
+    assert guides <= {path.stem for path in (tmp_path / 'docs').glob('*.html')}
+    # Nothing may be fetched when a page is read.
+    page = (tmp_path / 'index.html').read_text()
+    assert 'src="http' not in page and 'rel="stylesheet" href="http' not in page
