@@ -55,7 +55,7 @@ setup(
     license='Apache-2.0',
     license_files=['LICENSE'],
     project_urls={'Paper': 'https://arxiv.org/abs/2412.06590'},
-    keywords='linear attention, object detection, semantic segmentation, mmdetection, mmsegmentation',
+    keywords='linear attention, object detection, segmentation, mmdetection, mmsegmentation',
     classifiers=[
         'Development Status :: 4 - Beta',
         'Intended Audience :: Developers',

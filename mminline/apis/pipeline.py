@@ -1,8 +1,10 @@
 """Bring single images through the test pipeline of a config."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import cv2
 import numpy as np
 from mmcv.transforms import Compose
 from mmengine.config import Config
@@ -29,7 +31,30 @@ def build_test_pipeline(config: Config) -> Callable[[str | Path | np.ndarray], d
 
     def prepare(image: str | Path | np.ndarray) -> dict:
         if isinstance(image, np.ndarray):
-            return read_pixels(dict(img=image, img_id=0))
-        return read_file(dict(img_path=str(image), img_id=0))
+            check_pixels(image)
+            with _explained(f'an image of {image.shape[1]} x {image.shape[0]} px'):
+                return read_pixels(dict(img=image, img_id=0))
+        with _explained(str(image)):
+            return read_file(dict(img_path=str(image), img_id=0))
 
     return prepare
+
+
+def check_pixels(image_HWC: np.ndarray) -> None:
+    """Say what an image has to be, should it be something else."""
+    if image_HWC.ndim != 3 or 0 in image_HWC.shape:
+        raise ValueError(
+            f'an image has to have the shape (height, width, channels), got {image_HWC.shape}'
+        )
+
+
+@contextlib.contextmanager
+def _explained(image: str) -> Iterator[None]:
+    """Say in a sentence why OpenCV refuses an image."""
+    try:
+        yield
+    except cv2.error as error:
+        reason = error.err
+        if error.func == 'resize':
+            reason = 'resized, its shorter side would be less than 1 px'
+        raise ValueError(f'{image} cannot go through the test pipeline: {reason}') from error

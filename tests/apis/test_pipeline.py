@@ -4,12 +4,13 @@ import copy
 import functools
 
 import mmcv
+import numpy as np
 import pytest
 import torch
 from mmengine.config import Config
 
 from helpers.tiny_configs import DETECTOR, SEGMENTOR
-from mminline.apis import build_test_pipeline
+from mminline.apis import build_test_pipeline, get_test_dataset
 
 
 @functools.cache
@@ -47,3 +48,24 @@ def test_a_config_without_a_pipeline_is_refused(config, loader):
     config.test_dataloader = loader
     with pytest.raises(ValueError, match='a test_dataloader whose dataset has a pipeline'):
         build_test_pipeline(config)
+
+
+@pytest.mark.parametrize('shape', [(1, 500), (4000, 7)])
+def test_an_image_of_which_resizing_leaves_nothing_is_refused(config, shape, tmp_path):
+    resize = dict(type='Resize', scale=(64, 64), keep_ratio=True)
+    get_test_dataset(config).pipeline.insert(1, resize)
+    prepare = build_test_pipeline(config)
+    image = np.zeros((*shape, 3), np.uint8)
+    path = tmp_path / 'strip.png'
+    mmcv.imwrite(image, str(path))
+
+    with pytest.raises(ValueError, match=f'{shape[1]} x {shape[0]} px cannot .* less than 1 px'):
+        prepare(image)
+    with pytest.raises(ValueError, match='strip.png cannot .* less than 1 px'):
+        prepare(path)
+
+
+@pytest.mark.parametrize('shape', [(64, 64), (0, 64, 3), (1, 64, 64, 3)])
+def test_what_is_no_image_is_refused(config, shape):
+    with pytest.raises(ValueError, match='has to have the shape .height, width, channels.'):
+        build_test_pipeline(config)(np.zeros(shape, np.uint8))

