@@ -1,0 +1,144 @@
+"""Every form in which a block runs, on one device, compared with explicit weights in float64."""
+
+import contextlib
+import copy
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from .. import execution
+from ..layers import Block, InLineAttention, SoftmaxAttention
+
+CHANNELS, HEADS, MLP_RATIO = 64, 2, 4
+# Largest difference that rounding explains, relative to the standard deviation of the output.
+TOLERANCES = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
+
+
+class FormResult(NamedTuple):
+    """Outcome of one form in one precision.
+
+    Attributes:
+        form: Name of the form, or 'softmax' for the same block with softmax attention.
+        dtype: Precision, of autocast for half precision.
+        difference: Largest difference to the reference, relative to its standard deviation; None
+            for softmax, which computes something else, and for a failure.
+        milliseconds: Median time; None for a failure.
+        error: Why the form failed; None if it ran.
+    """
+
+    form: str
+    dtype: torch.dtype
+    difference: float | None
+    milliseconds: float | None
+    error: str | None = None
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the form ran, and its result is right up to rounding."""
+        if self.error is not None:
+            return False
+        return self.difference is None or self.difference <= TOLERANCES[self.dtype]
+
+
+def check_forms(
+    device: str | torch.device,
+    hw_shape: tuple[int, int] = (48, 64),
+    with_compile: bool = True,
+    repeats: int = 5,
+) -> Iterator[FormResult]:
+    """Run a block in every form and precision; yield each outcome as soon as it is there.
+
+    Args:
+        device: Where to run.
+        hw_shape: Height and width of the grid of tokens.
+        with_compile: Whether to include ``torch.compile``, which takes a minute.
+        repeats: Runs that are timed.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        block = Block(InLineAttention(CHANNELS, HEADS), CHANNELS, MLP_RATIO).eval()
+        softmax = Block(SoftmaxAttention(CHANNELS, HEADS, window_size=None), CHANNELS, MLP_RATIO)
+        x_BLC = torch.randn(2, hw_shape[0] * hw_shape[1], CHANNELS)
+    expected_BLC = run_reference(block, x_BLC, hw_shape)
+    block, softmax, x_BLC = (part.to(device) for part in (block, softmax.eval(), x_BLC))
+    for dtype in TOLERANCES:
+        forms = dict(_forms(block, hw_shape, with_compile), softmax=lambda x: softmax(x, hw_shape))
+        for name, run in forms.items():
+            reference = None if name == 'softmax' else expected_BLC
+            yield _measure(name, run, x_BLC, dtype, reference, repeats)
+
+
+@torch.no_grad()
+def run_reference(block: Block, x_BLC: Tensor, hw_shape: tuple[int, int]) -> Tensor:
+    """Run a block with the explicit weights of its attention, in float64 on the CPU."""
+    block, x_BLC = copy.deepcopy(block).cpu().double(), x_BLC.cpu().double()
+    attention = block.attn.attention_weights(block.norm1(x_BLC), hw_shape)
+    x_BLC = x_BLC + attention.finish(attention.mix())
+    return x_BLC + block.mlp(block.norm2(x_BLC))
+
+
+def _forms(
+    block: nn.Module, hw_shape: tuple[int, int], with_compile: bool
+) -> dict[str, Callable[[Tensor], Tensor]]:
+    forms = {
+        'plain': lambda x_BLC: block(x_BLC, hw_shape),
+        'fused': lambda x_BLC: execution.run(block, x_BLC, hw_shape, streaming=False),
+        'streamed': lambda x_BLC: execution.run(block, x_BLC, hw_shape, streaming=True),
+        'training': lambda x_BLC: _run_training(block, x_BLC, hw_shape),
+    }
+    if with_compile:
+        forms['compiled'] = torch.compile(lambda x_BLC: execution.run(block, x_BLC, hw_shape))
+    return forms
+
+
+def _run_training(block: nn.Module, x_BLC: Tensor, hw_shape: tuple[int, int]) -> Tensor:
+    """Forward and backward pass; the gradients have to be finite."""
+    with torch.enable_grad():
+        out_BLC = execution.run(block, x_BLC.clone().requires_grad_(), hw_shape)
+        out_BLC.float().square().mean().backward()
+    if not all(parameter.grad.isfinite().all() for parameter in block.parameters()):
+        raise FloatingPointError('a gradient is not finite')
+    block.zero_grad()
+    return out_BLC.detach()
+
+
+@torch.no_grad()
+def _measure(
+    name: str,
+    run: Callable[[Tensor], Tensor],
+    x_BLC: Tensor,
+    dtype: torch.dtype,
+    expected_BLC: Tensor | None,
+    repeats: int,
+) -> FormResult:
+    is_half = dtype != torch.float32
+    autocast = torch.autocast(x_BLC.device.type, dtype) if is_half else contextlib.nullcontext()
+    try:
+        with autocast:
+            out_BLC = run(x_BLC)
+            milliseconds = _time(lambda: run(x_BLC), x_BLC.device.type, repeats)
+    except Exception as error:  # the other forms have to be tried all the same
+        reason = (str(error).splitlines() or [''])[0]
+        return FormResult(name, dtype, None, None, f'{type(error).__name__}: {reason}')
+    difference = None
+    if expected_BLC is not None:
+        error_BLC = (out_BLC.cpu().double() - expected_BLC).abs()
+        difference = (error_BLC.max() / expected_BLC.std()).item()
+    return FormResult(name, dtype, difference, milliseconds)
+
+
+def _time(run: Callable[[], object], device: str, repeats: int) -> float:
+    """Median time of a call in milliseconds."""
+    synchronize = getattr(getattr(torch, device, None), 'synchronize', lambda: None)
+    times = []
+    for _ in range(repeats):
+        synchronize()
+        begin = time.perf_counter()
+        run()
+        synchronize()
+        times.append(1e3 * (time.perf_counter() - begin))
+    return statistics.median(times)

@@ -1,0 +1,121 @@
+"""Known troubles of an installation, each with its cure."""
+
+import importlib
+import importlib.util
+import os
+from collections.abc import Callable
+from typing import NamedTuple
+
+from .versions import cpu_flags, find_version, stacks
+
+
+class Trouble(NamedTuple):
+    """Something that does not work, or works slowly.
+
+    Attributes:
+        text: What is wrong, a sentence.
+        cure: What to do about it.
+        is_serious: Whether something fails; others only cost time.
+    """
+
+    text: str
+    cure: str
+    is_serious: bool = True
+
+
+def find_troubles() -> list[Trouble]:
+    """Look for all known troubles."""
+    return [trouble for find in CHECKS if (trouble := find()) is not None]
+
+
+def _two_stacks() -> Trouble | None:
+    found = stacks()
+    if not (found['classic'] and found['onedl']) or found['classic'] == ['openmim']:
+        return None
+    return Trouble(
+        f'Two stacks with the same modules are installed over each other: '
+        f'{", ".join(found["classic"])} and {", ".join(found["onedl"])}.',
+        'Uninstall all of them, then install one stack.',
+    )
+
+
+def _no_pkg_resources() -> Trouble | None:
+    if importlib.util.find_spec('pkg_resources') is not None or not find_version('mmengine'):
+        return None
+    return Trouble(
+        f'setuptools {find_version("setuptools")} has no pkg_resources, which mmengine, mmcv and '
+        'mim import.',
+        'pip install "setuptools>=77,<82"',
+    )
+
+
+def _no_compiled_ops() -> Trouble | None:
+    if importlib.util.find_spec('mmcv') is None or _imports('mmcv._ext'):
+        return None
+    return Trouble(
+        'The compiled operators of mmcv are missing or do not fit this torch. Detectors need them.',
+        'Build mmcv for this torch: python environment/build_mmcv.py --out FOLDER, then '
+        'pip install FOLDER/*.whl.',
+    )
+
+
+def _torchvision_does_not_import() -> Trouble | None:
+    if find_version('torchvision') is None or _imports('torchvision'):
+        return None
+    return Trouble(
+        'torchvision is installed and does not import: it is built for another torch.',
+        'Install torchvision for this torch, or uninstall it: mmdet and mmseg do without. With a '
+        'CPU build of torch, environment/torchvision_on_cpu.py makes the CUDA build import.',
+    )
+
+
+def _mmseg_lacks_modules() -> Trouble | None:
+    missing = [name for name in ('ftfy', 'regex') if importlib.util.find_spec(name) is None]
+    if importlib.util.find_spec('mmseg') is None or not missing:
+        return None
+    return Trouble(
+        f'mmseg imports {" and ".join(missing)} and does not declare it.',
+        f'pip install {" ".join(missing)}',
+    )
+
+
+def _amx_may_crash() -> Trouble | None:
+    flags = cpu_flags()
+    if not {'amx_bf16', 'hypervisor'} <= flags or 'ONEDNN_MAX_CPU_ISA' in os.environ:
+        return None
+    return Trouble(
+        'This virtual machine offers AMX. On some, a product in bfloat16 ends Python with an '
+        'illegal instruction.',
+        'export ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16 before Python starts.',
+    )
+
+
+def _slow_bfloat16() -> Trouble | None:
+    flags = cpu_flags()
+    if not flags or {'avx512_bf16', 'amx_bf16'} & flags:
+        return None
+    return Trouble(
+        'This CPU has no instructions for bfloat16: it is emulated and slower than float32.',
+        'Use float32 on this CPU.',
+        is_serious=False,
+    )
+
+
+def _imports(module: str) -> bool:
+    """Whether a module imports; one that is built for another torch may raise anything."""
+    try:
+        importlib.import_module(module)
+    except Exception:
+        return False
+    return True
+
+
+CHECKS: tuple[Callable[[], Trouble | None], ...] = (
+    _two_stacks,
+    _no_pkg_resources,
+    _no_compiled_ops,
+    _torchvision_does_not_import,
+    _mmseg_lacks_modules,
+    _amx_may_crash,
+    _slow_bfloat16,
+)
