@@ -11,6 +11,7 @@ from torch import nn
 from ..predictions import save_classes, save_instances
 from ..visualization import draw_classes, draw_instances
 from .pipeline import build_test_pipeline
+from .segmentation import predict_class_map
 
 
 class Predictor:
@@ -33,8 +34,16 @@ class Predictor:
 
     @torch.inference_mode()
     def predict(self, image_HWC: np.ndarray) -> BaseDataElement:
-        """Predict for an image as OpenCV reads it, blue first."""
-        (sample,) = self.model.test_step(pseudo_collate([self.pipeline(image_HWC)]))
+        """Predict for an image as OpenCV reads it, blue first.
+
+        Returns:
+            What ``test_step`` gives: ``pred_instances``, or ``pred_sem_seg``. Scores of classes,
+            ``seg_logits``, are left out where the class map does not need them in full size.
+        """
+        batch = pseudo_collate([self.pipeline(image_HWC)])
+        sample = predict_class_map(self.model, batch)
+        if sample is None:
+            (sample,) = self.model.test_step(batch)
         if 'pred_instances' in sample:
             found = sample.pred_instances
             sample.pred_instances = found[found.scores >= self.score_thr]
