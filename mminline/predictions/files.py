@@ -16,7 +16,7 @@ def save_instances(
     boxes: np.ndarray,
     labels: Sequence[int],
     scores: Sequence[float],
-    masks: Sequence[np.ndarray] | None,
+    masks: Sequence[np.ndarray | dict] | None,
     classes: Sequence[str],
 ) -> None:
     """Write objects with boxes as x, y, width, height and masks as run lengths.
@@ -27,7 +27,8 @@ def save_instances(
         boxes: Left, top, right and bottom of each object.
         labels: Index of the class of each object.
         scores: Score of each object.
-        masks: Boolean mask of each object, of the size of the image; None for boxes only.
+        masks: Mask of each object, boolean and of the size of the image, or its run lengths;
+            None for boxes only.
         classes: Names of the classes.
     """
     instances = []
@@ -40,7 +41,8 @@ def save_instances(
             bbox=[left, top, right - left, bottom - top],
         )
         if masks is not None:
-            instance['segmentation'] = encode_mask(masks[index])
+            mask = masks[index]
+            instance['segmentation'] = mask if isinstance(mask, dict) else encode_mask(mask)
         instances.append(instance)
     height, width = shape
     text = json.dumps(dict(height=height, width=width, instances=instances)) + '\n'

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from pycocotools import mask as coco
 
-from mminline.predictions import save_classes, save_instances
+from mminline.predictions import encode_mask, save_classes, save_instances
 
 WITHOUT_TORCH = """
 import sys
@@ -47,6 +47,14 @@ def test_objects_are_read_back(tmp_path):
     assert second['category'] == 'cat'
     for instance, mask in zip((first, second), masks, strict=True):
         np.testing.assert_array_equal(coco.decode(instance['segmentation']), mask)
+
+
+def test_run_lengths_are_written_as_they_are(tmp_path):
+    masks = np.random.default_rng(0).random((1, 30, 50)) < 0.3
+    for name, given in dict(pixels=masks, runs=[encode_mask(masks[0])]).items():
+        save_instances(tmp_path / name, (30, 50), [[0, 0, 1, 1]], [0], [0.5], given, ['cat'])
+
+    assert (tmp_path / 'pixels').read_text() == (tmp_path / 'runs').read_text()
 
 
 def test_boxes_alone_have_no_segmentation(tmp_path):

@@ -1,6 +1,7 @@
 """``tools/infer.py``: images, folders with broken files, videos, and what it refuses."""
 
 import json
+import re
 from pathlib import Path
 
 import cv2
@@ -85,6 +86,8 @@ def test_objects_are_written_in_the_words_of_coco(infer, shapes):
 
     assert code == 0
     assert '1 of 1 done, 0 skipped: results' in printed
+    seconds = re.search('Seconds for each image: (.+)', printed).group(1)
+    assert re.sub(r' [\d.e-]+', '', seconds) == 'read, predict, draw, write'
     found = json.loads(Path('results/predictions/000001.png.json').read_text())
     assert (found['height'], found['width'], len(found['instances'])) == (64, 64, 5)
     for instance in found['instances']:
