@@ -33,7 +33,7 @@ from mmengine.utils import ProgressBar
 from mminline.apis import Predictor, init_model, read_config
 from mminline.engine.data import check_checkpoint
 from mminline.engine.errors import exit_on_bad_input, readable_errors
-from mminline.engine.options import make_parser
+from mminline.engine.options import add_precision, make_parser
 from mminline.engine.stopwatch import Stopwatch
 
 IMAGES = ('.bmp', '.jpeg', '.jpg', '.png', '.tif', '.tiff', '.webp')
@@ -58,6 +58,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument(
         '--device', default=get_device(), help='where to run (default: %(default)s)'
     )
+    add_precision(parser)
     return parser.parse_args()
 
 
@@ -90,7 +91,7 @@ def check_options(config: Config, args: argparse.Namespace) -> None:
 
 
 def build_predictor(config: Config, args: argparse.Namespace) -> Predictor:
-    model = init_model(config, args.checkpoint, args.device)
+    model = init_model(config, args.checkpoint, args.device, args.precision)
     return Predictor(model, SCORE_THR if args.score_thr is None else args.score_thr)
 
 
