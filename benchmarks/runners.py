@@ -1,6 +1,9 @@
 """Ways to run a model. A runner is called to be timed; ``results`` is what has to agree."""
 
+import time
 from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -77,7 +80,32 @@ class TrainStep:
 
 
 class Detection(Inference):
-    """Prediction of a detector, from the image to boxes and masks of its size."""
+    """Prediction of a detector, from the image to boxes and masks of its size.
+
+    ``part_seconds`` has the seconds of its parts in each call, on a CPU.
+    """
+
+    PARTS = {
+        'backbone': ('backbone', 'forward'),
+        'neck': ('neck', 'forward'),
+        'RPN': ('rpn_head', 'predict'),
+        'boxes': ('roi_head', 'predict_bbox'),
+        'masks': ('roi_head', 'predict_mask'),
+    }
+
+    def __init__(self, build: Callable[[], nn.Module]) -> None:
+        super().__init__(build)
+        self.part_seconds: list[dict[str, float]] = []
+        for name, (part, method) in self.PARTS.items():
+            module = getattr(self.model, part)
+            setattr(module, method, partial(self._time, name, getattr(module, method)))
+
+    def _time(self, name: str, function: Callable, *args, **kwargs) -> Any:
+        start = time.perf_counter()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            self.part_seconds[-1][name] = time.perf_counter() - start
 
     @torch.no_grad()
     def __call__(self, image: Tensor) -> list:
@@ -86,19 +114,18 @@ class Detection(Inference):
         shape = tuple(image.shape[-2:])
         sizes = dict.fromkeys(('img_shape', 'ori_shape', 'pad_shape', 'batch_input_shape'), shape)
         samples = [DetDataSample(metainfo=dict(sizes, scale_factor=(1, 1))) for _ in image]
-        return self.model.predict(image, samples)
+        self.part_seconds.append({})
+        return self.model(image, samples, mode='predict')
 
     @torch.no_grad()
     def results(self, image: Tensor) -> dict[str, Tensor]:
         """Outputs of the neck: after it, rounding changes which boxes are selected."""
-        return _named(self.model.extract_feat(image))
-
-
-class DetectorBackbone(Inference):
-    """Forward pass of the backbone of a detector."""
-
-    def __init__(self, build: Callable[[], nn.Module]) -> None:
-        super().__init__(lambda: build().backbone)
+        self(image)
+        self.part_seconds.clear()  # the first call warms up
+        self.part_seconds.append({})
+        results = _named(self.model.extract_feat(image))
+        self.part_seconds.clear()
+        return results
 
 
 def _named(outputs: Iterable[Tensor]) -> dict[str, Tensor]:

@@ -12,20 +12,22 @@ from torch import nn
 
 from .. import execution
 from ..execution.convolution import run_convolution, suits_winograd
+from ..execution.roi_align import run_roi_align, suits_table
 from ..layers import Block
 
 # Classes whose forward is known; mmcv registers its own under the name 'Conv'.
 _CONVOLUTIONS = (nn.Conv2d, wrappers.Conv2d)
 _TRANSPOSED = (nn.ConvTranspose2d, wrappers.ConvTranspose2d)
+_ALL = _CONVOLUTIONS + _TRANSPOSED
 
 
 def accelerate(model: nn.Module, precision: str = 'float32') -> None:
     """Let necks and heads run faster in inference on a CPU; a GPU has its own ways.
 
-    3x3 convolutions run by Winograd's algorithm in float32. Transposed convolutions, and in half
+    In float32, 3x3 convolutions run by Winograd's algorithm. Transposed convolutions, and in half
     precision all convolutions, keep their weights in channels-last order, which PyTorch has
-    faster kernels for. A model without one of our blocks, and any model under
-    ``MMINLINE_EXECUTION=plain``, stays as it is.
+    faster kernels for. RoIAlign runs on all cores. A model without one of our blocks, and any
+    model under ``MMINLINE_EXECUTION=plain``, stays as it is.
 
     Args:
         model: Detector or segmentor, on the device that it will run on.
@@ -37,13 +39,10 @@ def accelerate(model: nn.Module, precision: str = 'float32') -> None:
         return
     parts = [part for name, part in model.named_children() if name != 'backbone']
     for module in (module for part in parts for module in part.modules()):
-        if precision != 'float32' or type(module) in _TRANSPOSED:
-            _order_channels_last(module)
+        # Methods of the instance: a copy of the model then runs its own parts.
+        if suits_table(module):
+            module.forward = types.MethodType(run_roi_align, module)
+        elif type(module) in (_TRANSPOSED if precision == 'float32' else _ALL):
+            module.to(memory_format=torch.channels_last)
         elif type(module) in _CONVOLUTIONS and suits_winograd(module):
-            # A method of the instance: a copy of the model then runs its own parts.
             module.forward = types.MethodType(run_convolution, module)
-
-
-def _order_channels_last(module: nn.Module) -> None:
-    if type(module) in (*_CONVOLUTIONS, *_TRANSPOSED):
-        module.to(memory_format=torch.channels_last)

@@ -29,13 +29,14 @@ def set_precision(model: nn.Module, precision: str) -> None:
 
     Args:
         model: Detector or segmentor, on the device that it will run on.
-        precision: 'float32', 'bfloat16' or 'float16'.
+        precision: 'float32', 'bfloat16' or 'float16'; it may be set again.
     """
-    device = next(model.parameters()).device.type
-    check_precision(precision, device)
+    check_precision(precision, next(model.parameters()).device.type)
+    if getattr(vars(model).get('forward'), 'func', None) is _run_in:
+        del model.forward  # of another precision
     if precision != 'float32':
         keep_float32(model)
-        model.forward = functools.partial(_run_in, model.forward, device, PRECISIONS[precision])
+        model.forward = functools.partial(_run_in, model.forward, PRECISIONS[precision])
 
 
 @functools.cache  # one warning is enough
@@ -78,8 +79,10 @@ def keep_float32(model: nn.Module) -> None:
             continue
         if hasattr(module, 'predict_by_feat'):
             module.forward = functools.partial(_widen_outputs, module.forward)
-        elif hasattr(module, 'roi_layers') or type(module).__module__.startswith('mmcv.ops.'):
-            module.forward = functools.partial(_run_in_float32, module.forward)
+        elif hasattr(module, 'roi_layers'):
+            module.forward = functools.partial(_run_in_float32, module.forward, _widen)
+        elif type(module).__module__.startswith('mmcv.ops.'):
+            module.forward = functools.partial(_run_in_float32, module.forward, _widen_contiguous)
 
 
 def _keeps_float32(module: nn.Module) -> bool:
@@ -88,8 +91,9 @@ def _keeps_float32(module: nn.Module) -> bool:
 
 
 # Partial functions of methods, not closures: a copy of the model then runs its own parts.
-def _run_in(forward: Callable, device: str, dtype: torch.dtype, *args, **kwargs) -> Any:
-    with torch.autocast(device, dtype):
+def _run_in(forward: Callable, dtype: torch.dtype, *args, **kwargs) -> Any:
+    device = next(forward.__self__.parameters()).device
+    with torch.autocast(device.type, dtype):
         return forward(*args, **kwargs)
 
 
@@ -101,9 +105,13 @@ def _widen(x: Tensor) -> Tensor:
     return upcast(x) if x.is_floating_point() else x
 
 
-def _run_in_float32(forward: Callable, *args, **kwargs) -> Any:
-    # Contiguous: the operations read memory without a look at the strides.
-    args, kwargs = tree_map_only(Tensor, lambda x: _widen(x).contiguous(), (args, kwargs))
+def _widen_contiguous(x: Tensor) -> Tensor:
+    """Prepare a tensor for operations that read memory without a look at the strides."""
+    return _widen(x).contiguous()
+
+
+def _run_in_float32(forward: Callable, prepare: Callable, *args, **kwargs) -> Any:
+    args, kwargs = tree_map_only(Tensor, prepare, (args, kwargs))
     device = next(leaf.device for leaf in tree_leaves(args) if isinstance(leaf, Tensor))
     with torch.autocast(device.type, enabled=False):
         return forward(*args, **kwargs)

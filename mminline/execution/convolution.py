@@ -9,7 +9,7 @@ to three times as fast on large maps, and rounds to about 1e-5 of the largest ou
 import torch
 from torch import Tensor, nn
 
-from .decision import autocasts, find_observer, is_recording
+from .decision import is_plain_inference
 
 # Below these the transforms of weights and tiles cost more than they save.
 SMALLEST_MAP, SMALLEST_BATCH, FEWEST_CHANNELS = 1500, 4000, 64
@@ -28,7 +28,8 @@ def suits_winograd(conv: nn.Conv2d) -> bool:
 
 def run_convolution(conv: nn.Conv2d, x_BCHW: Tensor) -> Tensor:
     """Run a convolution that suits, in the fast form in inference where maps are large enough."""
-    if not _is_plain_inference(conv, x_BCHW):
+    fits = x_BCHW.dim() == 4 and x_BCHW.shape[1] == conv.weight.shape[1]
+    if not (fits and conv.weight.dtype == torch.float32 and is_plain_inference(x_BCHW)):
         return type(conv).forward(conv, x_BCHW)
     batch, _, height, width = x_BCHW.shape
     # NNPACK has two forms: images one by one, and batches of small maps.
@@ -42,17 +43,3 @@ def run_convolution(conv: nn.Conv2d, x_BCHW: Tensor) -> Tensor:
 
 def _winograd(conv: nn.Conv2d, x_BCHW: Tensor) -> Tensor:
     return torch._nnpack_spatial_convolution(x_BCHW, conv.weight, conv.bias, conv.padding)
-
-
-def _is_plain_inference(conv: nn.Conv2d, x_BCHW: Tensor) -> bool:
-    return (
-        not torch.is_grad_enabled()
-        and not is_recording()
-        and x_BCHW.dim() == 4
-        and x_BCHW.shape[1] == conv.weight.shape[1]  # otherwise PyTorch says what is wrong
-        and x_BCHW.numel() > 0
-        and x_BCHW.device.type == 'cpu'
-        and x_BCHW.dtype == conv.weight.dtype == torch.float32
-        and not autocasts(x_BCHW)
-        and find_observer() is None
-    )

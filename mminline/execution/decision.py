@@ -200,6 +200,19 @@ def autocasts(x: Tensor) -> bool:
     return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 
 
+def is_plain_inference(x: Tensor) -> bool:
+    """Whether an operation may be replaced by one that knows inference in float32 on a CPU only."""
+    return (
+        not torch.is_grad_enabled()
+        and not is_recording()
+        and x.device.type == 'cpu'
+        and x.dtype == torch.float32
+        and x.numel() > 0
+        and not autocasts(x)
+        and find_observer() is None
+    )
+
+
 def _can_fuse_linears(block: nn.Module, x_BLC: Tensor) -> bool:
     """Whether oneDNN can take the linears: it reads a bias without a look at its stride."""
     return (

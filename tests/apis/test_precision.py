@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 from helpers.tiny import randomize
 from helpers.tiny_configs import DETECTOR, SEGMENTOR
-from mminline.apis import Predictor, init_model, precision
+from mminline.apis import Predictor, init_model, precision, set_precision
 from mminline.apis.precision import check_precision
 
 TEXTS = dict(detector=DETECTOR, segmentor=SEGMENTOR)
@@ -121,6 +121,15 @@ def test_a_copy_of_a_model_runs_its_own_parts(image):
     after = Predictor(twin, score_thr=0.0).predict(image).pred_instances.scores
 
     assert torch.equal(before, after)
+
+
+def test_a_precision_can_be_set_again(image):
+    model = build('segmentor', precision='bfloat16')
+    seen = watch(model, CONVOLUTION)
+    for word in ('bfloat16', 'float32'):
+        set_precision(model, word)
+        Predictor(model).predict(image)
+        assert seen[CONVOLUTION][0].dtype == getattr(torch, word)
 
 
 @pytest.mark.parametrize(

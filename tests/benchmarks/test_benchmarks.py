@@ -119,12 +119,16 @@ def test_scale_tells_the_growth_of_time_per_pixel(quick_run):
     assert f'({large / small / 4:.2f}) |' in quick_run[1].split('ns per pixel (growth)')[1]
 
 
-def test_detector_tells_the_share_of_the_backbone(quick_run):
+def test_detector_tells_the_shares_of_its_parts_in_each_precision(quick_run):
     (case,) = load(quick_run, 'detector')['cases']
 
-    ours = rows(case)
-    share = ours['ours, backbone alone']['median'] / ours['ours']['median']
-    assert f'{share:.0%} |' in quick_run[1].split('share of the backbone')[1]
+    detectors = rows(case)
+    assert {'ours, bfloat16', 'softmax PVT (mmdet), bfloat16'} < detectors.keys()
+    assert detectors['ours, fast=False']['difference'] < 1e-4
+    for row in detectors.values():
+        assert set(row['parts']) == {'backbone', 'neck', 'RPN', 'boxes', 'masks'}
+        assert 0 < sum(row['parts'].values()) <= row['median']
+        assert f'({row["parts"]["backbone"] / row["median"]:.0%})' in quick_run[1]
 
 
 def test_tables_can_be_printed_again_from_the_files(quick_run):
@@ -136,7 +140,7 @@ def test_tables_can_be_printed_again_from_the_files(quick_run):
     )
 
     lines = done.stdout.splitlines()
-    # Two sizes and their growth; prediction and the share of the backbone.
+    # Two sizes and their growth; prediction and its parts.
     assert sum(line.startswith('| baseline implementation ') for line in lines) == 3 + 2
     assert all(line in printed for line in lines)
 
