@@ -5,6 +5,7 @@ from functools import partial
 import builders
 from baselines import BaselineAttention, GlobalSoftmaxAttention, MatrixProducts, use_baseline
 from benchmark import Benchmark, Candidate, Case
+from peers import peer_cases
 from plots import plot_growth
 from runners import (
     CompiledInference,
@@ -13,6 +14,7 @@ from runners import (
     LayerInference,
     TrainStep,
 )
+from segmentor import segmentor_cases
 from tables import growth_table, parts_table
 
 from mminline.models import InLinePVT, InLineSwin
@@ -183,5 +185,16 @@ BENCHMARKS = {
             precision=['float32', 'bfloat16'],
         ),
         summary=parts_table,
+    ),
+    'segmentor': Benchmark(
+        'prediction of SemanticFPN with InLine-PVT-T, and the times of its parts',
+        segmentor_cases,
+        dict(shape=[1024, 2048], repeats=3, precision=['float32', 'bfloat16']),
+        summary=parts_table,
+    ),
+    'peers': Benchmark(
+        'inference of backbones of timm, with their accuracy on ImageNet',
+        peer_cases,
+        dict(shape=[800, 1280], batch=1, repeats=5),
     ),
 }

@@ -79,19 +79,15 @@ class TrainStep:
         return _named(output.detach() for output in outputs) | gradients | {'image': image.grad}
 
 
-class Detection(Inference):
-    """Prediction of a detector, from the image to boxes and masks of its size.
+class InferenceOfParts(Inference):
+    """Prediction of a whole model.
 
-    ``part_seconds`` has the seconds of its parts in each call, on a CPU.
+    Subclasses say how to call the model, and what has to agree. ``part_seconds`` has the seconds
+    of its parts in each call, on a CPU.
     """
 
-    PARTS = {
-        'backbone': ('backbone', 'forward'),
-        'neck': ('neck', 'forward'),
-        'RPN': ('rpn_head', 'predict'),
-        'boxes': ('roi_head', 'predict_bbox'),
-        'masks': ('roi_head', 'predict_mask'),
-    }
+    # Name of each part, and the method of the model that runs it.
+    PARTS: dict[str, tuple[str, str]]
 
     def __init__(self, build: Callable[[], nn.Module]) -> None:
         super().__init__(build)
@@ -108,24 +104,42 @@ class Detection(Inference):
             self.part_seconds[-1][name] = time.perf_counter() - start
 
     @torch.no_grad()
-    def __call__(self, image: Tensor) -> list:
+    def __call__(self, *inputs) -> Any:
+        self.part_seconds.append({})
+        return self.call(*inputs)
+
+    @torch.no_grad()
+    def results(self, *inputs) -> dict[str, Tensor]:
+        """What has to agree, by name. These calls warm up, so their parts do not count."""
+        self.part_seconds.append({})
+        results = self.measure_results(*inputs)
+        self.part_seconds.clear()
+        return results
+
+
+class Detection(InferenceOfParts):
+    """Prediction of a detector, from the image to boxes and masks of its size."""
+
+    PARTS = {
+        'backbone': ('backbone', 'forward'),
+        'neck': ('neck', 'forward'),
+        'RPN': ('rpn_head', 'predict'),
+        'boxes': ('roi_head', 'predict_bbox'),
+        'masks': ('roi_head', 'predict_mask'),
+    }
+
+    def call(self, image: Tensor) -> list:
         from mmdet.structures import DetDataSample
 
         shape = tuple(image.shape[-2:])
         sizes = dict.fromkeys(('img_shape', 'ori_shape', 'pad_shape', 'batch_input_shape'), shape)
         samples = [DetDataSample(metainfo=dict(sizes, scale_factor=(1, 1))) for _ in image]
-        self.part_seconds.append({})
         return self.model(image, samples, mode='predict')
 
-    @torch.no_grad()
-    def results(self, image: Tensor) -> dict[str, Tensor]:
+    def measure_results(self, image: Tensor) -> dict[str, Tensor]:
         """Outputs of the neck: after it, rounding changes which boxes are selected."""
-        self(image)
-        self.part_seconds.clear()  # the first call warms up
-        self.part_seconds.append({})
-        results = _named(self.model.extract_feat(image))
-        self.part_seconds.clear()
-        return results
+        self.call(image)
+        return _named(self.model.extract_feat(image))
 
 
 def _named(outputs: Iterable[Tensor]) -> dict[str, Tensor]:

@@ -20,7 +20,7 @@ HEAD_METHODS = dict(
     predict='BaseDecodeHead.predict', predict_by_feat='BaseDecodeHead.predict_by_feat'
 )
 # Below this size of the scores the calls for each row take longer than they save.
-SMALL_BYTES = 16 << 20
+SMALL_BYTES = 8 << 20
 
 
 def predict_class_map(model: nn.Module, batch: dict) -> BaseDataElement | None:

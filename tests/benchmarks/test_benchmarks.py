@@ -3,6 +3,7 @@ import math
 import subprocess
 import sys
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -61,7 +62,9 @@ def rows(case):
     return {row['name']: row for row in case['candidates']}
 
 
-@pytest.mark.parametrize('command', ['layer', 'backbone', 'train', 'scale', 'detector'])
+@pytest.mark.parametrize(
+    'command', ['layer', 'backbone', 'train', 'scale', 'detector', 'segmentor']
+)
 def test_command_measures_all_candidates_and_those_of_the_same_weights_agree(quick_run, command):
     folder, printed = quick_run
     results = load(quick_run, command)
@@ -129,6 +132,25 @@ def test_detector_tells_the_shares_of_its_parts_in_each_precision(quick_run):
         assert set(row['parts']) == {'backbone', 'neck', 'RPN', 'boxes', 'masks'}
         assert 0 < sum(row['parts'].values()) <= row['median']
         assert f'({row["parts"]["backbone"] / row["median"]:.0%})' in quick_run[1]
+
+
+def test_segmentor_gives_the_classes_of_mmseg_and_the_times_of_its_parts(quick_run):
+    (case,) = load(quick_run, 'segmentor')['cases']
+
+    segmentors = rows(case)
+    # Classes are compared too, and one other class would be a difference of 1 / 149.
+    assert segmentors["ours, mmseg's predict"]['difference'] < 1e-4
+    assert 'ours, bfloat16' in segmentors
+    for row in segmentors.values():
+        assert set(row['parts']) == {'backbone', 'neck', 'decode_head'}
+
+
+def test_peers_are_listed_with_their_accuracy(quick_run):
+    (case,) = load(quick_run, 'peers')['cases']
+
+    assert next(iter(rows(case))) == 'InLine-PVT-S, 82.0 %'
+    if find_spec('timm'):
+        assert {'ConvNeXt-T, 82.1 %', 'EfficientViT-B2'} < rows(case).keys()
 
 
 def test_tables_can_be_printed_again_from_the_files(quick_run):
