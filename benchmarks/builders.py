@@ -10,9 +10,11 @@ from mmengine.config import Config
 from mmengine.registry import init_default_scope
 from torch import Tensor, nn
 
+from mminline.apis import accelerate, set_precision
 from mminline.layers import InLineAttention
 from mminline.models import InLinePVT, InLineSwin
 
+CLASS_WEIGHT_STD = 1.0
 CONFIGS = Path(__file__).resolve().parents[1] / 'configs' / 'detection'
 
 
@@ -68,26 +70,39 @@ def has_timm() -> bool:
     return True
 
 
-def detector(config: str, proposals: int, baseline: bool = False) -> nn.Module:
-    """Build a Mask R-CNN.
+def detector(
+    config: str,
+    proposals: int,
+    baseline: bool = False,
+    precision: str = 'float32',
+    fast: bool = True,
+) -> nn.Module:
+    """Build a Mask R-CNN as ``init_model`` does.
 
     Args:
         config: Name of its config.
         proposals: Boxes for the box head; the best 100 of them go on to the mask head.
         baseline: Whether its backbone is the baseline implementation.
+        precision: Precision that it runs in.
+        fast: Whether neck and heads run in their faster form.
     """
     from mmdet.registry import MODELS
 
     model_config = Config.fromfile(CONFIGS / config).model
     model_config.test_cfg.rpn.max_per_img = proposals
-    # Untrained scores are low: with a threshold the mask head would have no work.
-    model_config.test_cfg.rcnn.update(score_thr=0.0, max_per_img=min(proposals, 100))
+    model_config.test_cfg.rcnn.max_per_img = min(proposals, 100)
     init_default_scope('mmdet')
     torch.manual_seed(0)
     model = MODELS.build(model_config)
     randomize(model.backbone)
+    # As clear-cut as those of a trained model: with scores below the threshold of 0.05 the mask
+    # head would have no work, with a threshold of 0 there would be 80 candidates for each box.
+    nn.init.normal_(model.roi_head.bbox_head.fc_cls.weight, std=CLASS_WEIGHT_STD)
     if baseline:
         use_baseline(model.backbone)
+    set_precision(model, precision)
+    if fast:
+        accelerate(model, precision)
     return model
 
 

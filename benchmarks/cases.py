@@ -5,16 +5,17 @@ from functools import partial
 import builders
 from baselines import BaselineAttention, GlobalSoftmaxAttention, MatrixProducts, use_baseline
 from benchmark import Benchmark, Candidate, Case
+from peers import peer_cases
 from plots import plot_growth
 from runners import (
     CompiledInference,
     Detection,
-    DetectorBackbone,
     Inference,
     LayerInference,
     TrainStep,
 )
-from tables import BACKBONE, growth_table, share_table
+from segmentor import segmentor_cases
+from tables import growth_table, parts_table
 
 from mminline.models import InLinePVT, InLineSwin
 
@@ -103,19 +104,25 @@ def scale_cases(sides: list[int], batch: int) -> list[Case]:
     return [Case('PVT-T', (side, side), make_input, candidates) for side in sorted(sides)]
 
 
-def detector_cases(shape: tuple[int, int], batch: int, proposals: int) -> list[Case]:
-    """Prediction of Mask R-CNN, and of its backbone alone, to know the share of the backbone."""
+def detector_cases(
+    shape: tuple[int, int], batch: int, proposals: int, precision: list[str]
+) -> list[Case]:
+    """Prediction of Mask R-CNN, in one or more precisions."""
     build = partial(builders.detector, proposals=proposals)
     ours = partial(build, 'mask-rcnn_inline-pvt-t_fpn_1x_coco.py')
     softmax = partial(build, 'mask-rcnn_pvt-t_fpn_1x_coco.py')
-    baseline = partial(ours, baseline=True)
+    plain_heads = partial(ours, fast=False)
     candidates = [
         Candidate('ours', Detection, ours, 'inline'),
-        Candidate('ours' + BACKBONE, DetectorBackbone, ours, 'inline backbone'),
-        Candidate(BASELINE, Detection, baseline, 'inline'),
-        Candidate(BASELINE + BACKBONE, DetectorBackbone, baseline, 'inline backbone'),
+        Candidate('ours, fast=False', Detection, plain_heads, 'inline'),
+        Candidate(BASELINE, Detection, partial(plain_heads, baseline=True), 'inline'),
         Candidate(SOFTMAX, Detection, softmax),
-        Candidate(SOFTMAX + BACKBONE, DetectorBackbone, softmax),
+    ]
+    candidates += [
+        Candidate(f'{name}, {word}', Detection, partial(detector, precision=word))
+        for name, detector in (('ours', ours), (SOFTMAX, softmax))
+        for word in precision
+        if word != 'float32'
     ]
     make_input = partial(builders.random_image, batch)
     return [Case('Mask R-CNN with PVT-T', shape, make_input, candidates)]
@@ -168,9 +175,26 @@ BENCHMARKS = {
         growing=True,
     ),
     'detector': Benchmark(
-        'prediction of Mask R-CNN with InLine-PVT-T, and the share of the backbone',
+        'prediction of Mask R-CNN with InLine-PVT-T, and the times of its parts',
         detector_cases,
-        dict(shape=[800, 1280], batch=1, repeats=5, proposals=1000),
-        summary=share_table,
+        dict(
+            shape=[800, 1280],
+            batch=1,
+            repeats=5,
+            proposals=1000,
+            precision=['float32', 'bfloat16'],
+        ),
+        summary=parts_table,
+    ),
+    'segmentor': Benchmark(
+        'prediction of SemanticFPN with InLine-PVT-T, and the times of its parts',
+        segmentor_cases,
+        dict(shape=[1024, 2048], repeats=3, precision=['float32', 'bfloat16']),
+        summary=parts_table,
+    ),
+    'peers': Benchmark(
+        'inference of backbones of timm, with their accuracy on ImageNet',
+        peer_cases,
+        dict(shape=[800, 1280], batch=1, repeats=5),
     ),
 }

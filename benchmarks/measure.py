@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from benchmark import Candidate, Case, Settings
 from memory import peak_memory
-from timing import summarize, time_call
+from timing import median_parts, summarize, time_call
 from torch import Tensor
 
 
@@ -45,6 +45,9 @@ def measure_case(case: Case, settings: Settings, skipped: dict[str, str]) -> dic
     for name, seconds in times.items():
         rows[name] |= summarize(seconds, times.get(case.candidates[0].name))
         rows[name]['difference'] = differences.get(name)
+    for each, runner in runners.items():
+        if parts := getattr(runner, 'part_seconds', None):
+            rows[each.name]['parts'] = median_parts(parts)
     candidates = [dict(name=name, **row) for name, row in rows.items()]
     return dict(name=case.title, shape=list(case.shape), candidates=candidates)
 

@@ -21,7 +21,7 @@ from runners import CompiledInference
 
 WARM_UP_SHAPE = (64, 64)
 # Imported once, by the process of which each measuring process is a fork.
-PRELOADED = ['mmdet.apis', 'mminline.models']
+PRELOADED = ['mmdet.apis', 'mmseg.models', 'mminline.apis']
 
 
 def peak_memory(candidate: Candidate, case: Case, settings: Settings) -> dict:

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from cases import BENCHMARKS
 
+from mminline.apis import PRECISIONS
+
 QUICK = dict(shape=[128, 160], sides=[64, 128], repeats=2, proposals=20)
 SMALLEST_SIDE = 32
 
@@ -65,6 +67,7 @@ OPTIONS = dict(
     batch=dict(help='images per batch', type=count, metavar='B'),
     compile=dict(help='whether to add ours through torch.compile', action='store_true'),
     proposals=dict(help='boxes for the box head', type=count, metavar='N'),
+    precision=dict(help='precisions of the detectors', choices=PRECISIONS, nargs='+'),
     repeats=dict(help='rounds of timing', type=count, metavar='N'),
 )
 

@@ -1,6 +1,9 @@
 """Ways to run a model. A runner is called to be timed; ``results`` is what has to agree."""
 
+import time
 from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -76,29 +79,67 @@ class TrainStep:
         return _named(output.detach() for output in outputs) | gradients | {'image': image.grad}
 
 
-class Detection(Inference):
-    """Prediction of a detector, from the image to boxes and masks of its size."""
+class InferenceOfParts(Inference):
+    """Prediction of a whole model.
+
+    Subclasses say how to call the model, and what has to agree. ``part_seconds`` has the seconds
+    of its parts in each call, on a CPU.
+    """
+
+    # Name of each part, and the method of the model that runs it.
+    PARTS: dict[str, tuple[str, str]]
+
+    def __init__(self, build: Callable[[], nn.Module]) -> None:
+        super().__init__(build)
+        self.part_seconds: list[dict[str, float]] = []
+        for name, (part, method) in self.PARTS.items():
+            module = getattr(self.model, part)
+            setattr(module, method, partial(self._time, name, getattr(module, method)))
+
+    def _time(self, name: str, function: Callable, *args, **kwargs) -> Any:
+        start = time.perf_counter()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            self.part_seconds[-1][name] = time.perf_counter() - start
 
     @torch.no_grad()
-    def __call__(self, image: Tensor) -> list:
+    def __call__(self, *inputs) -> Any:
+        self.part_seconds.append({})
+        return self.call(*inputs)
+
+    @torch.no_grad()
+    def results(self, *inputs) -> dict[str, Tensor]:
+        """What has to agree, by name. These calls warm up, so their parts do not count."""
+        self.part_seconds.append({})
+        results = self.measure_results(*inputs)
+        self.part_seconds.clear()
+        return results
+
+
+class Detection(InferenceOfParts):
+    """Prediction of a detector, from the image to boxes and masks of its size."""
+
+    PARTS = {
+        'backbone': ('backbone', 'forward'),
+        'neck': ('neck', 'forward'),
+        'RPN': ('rpn_head', 'predict'),
+        'boxes': ('roi_head', 'predict_bbox'),
+        'masks': ('roi_head', 'predict_mask'),
+    }
+
+    def call(self, image: Tensor) -> list:
         from mmdet.structures import DetDataSample
 
         shape = tuple(image.shape[-2:])
         sizes = dict.fromkeys(('img_shape', 'ori_shape', 'pad_shape', 'batch_input_shape'), shape)
         samples = [DetDataSample(metainfo=dict(sizes, scale_factor=(1, 1))) for _ in image]
-        return self.model.predict(image, samples)
+        return self.model(image, samples, mode='predict')
 
-    @torch.no_grad()
-    def results(self, image: Tensor) -> dict[str, Tensor]:
+    def measure_results(self, image: Tensor) -> dict[str, Tensor]:
         """Outputs of the neck: after it, rounding changes which boxes are selected."""
+        self.call(image)
         return _named(self.model.extract_feat(image))
-
-
-class DetectorBackbone(Inference):
-    """Forward pass of the backbone of a detector."""
-
-    def __init__(self, build: Callable[[], nn.Module]) -> None:
-        super().__init__(lambda: build().backbone)
 
 
 def _named(outputs: Iterable[Tensor]) -> dict[str, Tensor]:

@@ -2,7 +2,6 @@
 
 import math
 
-BACKBONE = ', backbone alone'
 # Ratios are to the first candidate, which is ours.
 TIMES = ('time ratio', 'median', 'quartiles', 'min', 'rounds')
 HEADER = ('', *TIMES, 'memory ratio', 'peak of call', 'peak of process', 'difference')
@@ -50,14 +49,16 @@ def growth_table(cases: list[dict]) -> str:
     return markdown(rows)
 
 
-def share_table(cases: list[dict]) -> str:
-    """Share of the backbone in the time of each detector."""
-    rows = [('', 'share of the backbone')]
-    for case in cases:
-        medians = {row['name']: row['median'] for row in case['candidates'] if 'median' in row}
-        for name, median in medians.items():
-            if name + BACKBONE in medians:
-                rows.append((name, f'{medians[name + BACKBONE] / median:.0%}'))
+def parts_table(cases: list[dict]) -> str:
+    """Time of the parts of each model, and their shares of the whole."""
+    measured = [row for case in cases for row in case['candidates'] if 'parts' in row]
+    names = list(measured[0]['parts']) if measured else []
+    rows = [('', *names, 'rest')]
+    for row in measured:
+        parts = [row['parts'][name] for name in names]
+        parts.append(max(row['median'] - sum(parts), 0.0))
+        cells = (f'{_time(part)} ({part / row["median"]:.0%})' for part in parts)
+        rows.append((row['name'], *cells))
     return markdown(rows)
 
 

@@ -34,6 +34,11 @@ def summarize(seconds: list[float], reference: list[float] | None) -> dict:
     )
 
 
+def median_parts(calls: list[dict[str, float]]) -> dict[str, float]:
+    """Median seconds of each part over the calls."""
+    return {name: statistics.median(call[name] for call in calls) for name in calls[0]}
+
+
 def _quartiles(values: list[float]) -> list[float]:
     """First and third quartile; a single value is both."""
     if len(values) < 2:

@@ -63,7 +63,7 @@ def parse_args() -> argparse.Namespace:
 def load_model(args: argparse.Namespace) -> tuple[nn.Module, str]:
     """Build the model and fill what is exported; return both, with notes for the user."""
     config = read_config(args.config, args.cfg_options)
-    model = init_model(config, device='cpu')
+    model = init_model(config, device='cpu', fast=False)
     what = choose_part(model, args.what)
     if args.what is None and what == 'features':
         print(

@@ -33,7 +33,8 @@ from mmengine.utils import ProgressBar
 from mminline.apis import Predictor, init_model, read_config
 from mminline.engine.data import check_checkpoint
 from mminline.engine.errors import exit_on_bad_input, readable_errors
-from mminline.engine.options import make_parser
+from mminline.engine.options import add_precision, make_parser
+from mminline.engine.stopwatch import Stopwatch
 
 IMAGES = ('.bmp', '.jpeg', '.jpg', '.png', '.tif', '.tiff', '.webp')
 VIDEOS = ('.avi', '.m4v', '.mkv', '.mov', '.mp4', '.mpeg', '.mpg', '.webm')
@@ -57,6 +58,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument(
         '--device', default=get_device(), help='where to run (default: %(default)s)'
     )
+    add_precision(parser)
     return parser.parse_args()
 
 
@@ -89,7 +91,7 @@ def check_options(config: Config, args: argparse.Namespace) -> None:
 
 
 def build_predictor(config: Config, args: argparse.Namespace) -> Predictor:
-    model = init_model(config, args.checkpoint, args.device)
+    model = init_model(config, args.checkpoint, args.device, args.precision)
     return Predictor(model, SCORE_THR if args.score_thr is None else args.score_thr)
 
 
@@ -125,17 +127,25 @@ def infer(
     """
     done = 0
     progress = ProgressBar(total)
-    for name, read in items:
+    stopwatch = Stopwatch()
+    for name, read in stopwatch.measure_items('read', items):
         try:
-            image_HWC = read()
-            sample = predictor.predict(image_HWC)
-            keep(name, predictor.draw(image_HWC, sample))
-            predictor.save(sample, predictions / name)
+            with stopwatch.measure('read'):
+                image_HWC = read()
+            with stopwatch.measure('predict'):
+                sample = predictor.predict(image_HWC)
+            with stopwatch.measure('draw'):
+                picture_HWC = predictor.draw(image_HWC, sample)
+            with stopwatch.measure('write'):
+                keep(name, picture_HWC)
+                predictor.save(sample, predictions / name)
             done += 1
         except Exception as error:  # no image may keep the others from being done
             print(f'\nSkipped {name}: {error}', file=sys.stderr)
         progress.update()
     print()
+    if done:
+        print(f'Seconds for each image: {stopwatch.describe(done)}')
     return done
 
 

@@ -25,6 +25,9 @@ from mminline.engine.runs import prepare_training, train
 def parse_args() -> argparse.Namespace:
     parser = make_run_parser(__doc__)
     parser.add_argument(
+        '--amp', action='store_true', help='mixed precision: float16 on a GPU, bfloat16 on a CPU'
+    )
+    parser.add_argument(
         '--auto-scale-lr',
         action='store_true',
         help='scale the learning rate with the number of images at a time',

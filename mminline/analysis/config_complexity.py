@@ -21,4 +21,4 @@ def measure_config(
     """
     config = read_config(path)
     hw_shape = hw_shape or USUAL_SHAPES[config.default_scope]
-    return measure_complexity(init_model(config, device='cpu'), hw_shape), hw_shape
+    return measure_complexity(init_model(config, device='cpu', fast=False), hw_shape), hw_shape

@@ -12,7 +12,9 @@ from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import DATASETS, MODELS, init_default_scope
 from torch import nn
 
+from .acceleration import accelerate
 from .config import drop_pretrained, get_test_dataset, read_config
+from .precision import check_precision, set_precision
 from .weights import load_weights
 
 
@@ -20,8 +22,10 @@ def init_model(
     config: str | Path | Config,
     checkpoint: str | Path | None = None,
     device: str | torch.device | None = None,
+    precision: str = 'float32',
     *,
     pretrained: bool = False,
+    fast: bool = True,
 ) -> nn.Module:
     """Build a detector or segmentor and fill it: completely from a checkpoint, or at random.
 
@@ -32,9 +36,13 @@ def init_model(
         config: Config, or its file; it is left as it is.
         checkpoint: File or address of the weights of the whole model; None for random ones.
         device: Where the model runs; None for a GPU if there is one.
+        precision: 'float32', 'bfloat16' or, on a GPU, 'float16', see ``set_precision``.
         pretrained: Without a checkpoint, load what training starts from: the weights that the
             config names for the backbone.
+        fast: Whether neck and heads run in their faster form too, see ``accelerate``.
     """
+    device = torch.device(device or get_device())
+    check_precision(precision, device.type)
     config = config if isinstance(config, Config) else read_config(config)
     if 'model' not in config:
         raise ValueError(f'{config.filename or "the config"} has to have a model, and has none')
@@ -50,7 +58,11 @@ def init_model(
             model.init_weights()
     model.cfg = config
     model.dataset_meta = _dataset_meta(config) | _saved_meta(saved)
-    return model.to(device or get_device()).eval()
+    model.to(device).eval()
+    set_precision(model, precision)
+    if fast:
+        accelerate(model, precision)
+    return model
 
 
 @contextlib.contextmanager

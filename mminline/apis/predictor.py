@@ -1,20 +1,17 @@
 """Predict for single images: as data, as a picture, as files."""
 
-import functools
-import json
-import uuid
 from pathlib import Path
 
-import mmcv
 import numpy as np
 import torch
 from mmengine.dataset import pseudo_collate
-from mmengine.registry import VISUALIZERS, init_default_scope
-from mmengine.structures import BaseDataElement, InstanceData
-from mmengine.visualization import Visualizer
+from mmengine.structures import BaseDataElement
 from torch import nn
 
+from ..predictions import save_classes, save_instances
+from ..visualization import draw_classes, draw_instances
 from .pipeline import build_test_pipeline
+from .segmentation import predict_class_map
 
 
 class Predictor:
@@ -37,8 +34,16 @@ class Predictor:
 
     @torch.inference_mode()
     def predict(self, image_HWC: np.ndarray) -> BaseDataElement:
-        """Predict for an image as OpenCV reads it, blue first."""
-        (sample,) = self.model.test_step(pseudo_collate([self.pipeline(image_HWC)]))
+        """Predict for an image as OpenCV reads it, blue first.
+
+        Returns:
+            What ``test_step`` gives: ``pred_instances``, or ``pred_sem_seg``. Scores of classes,
+            ``seg_logits``, are left out where the class map does not need them in full size.
+        """
+        batch = pseudo_collate([self.pipeline(image_HWC)])
+        sample = predict_class_map(self.model, batch)
+        if sample is None:
+            (sample,) = self.model.test_step(batch)
         if 'pred_instances' in sample:
             found = sample.pred_instances
             sample.pred_instances = found[found.scores >= self.score_thr]
@@ -46,55 +51,25 @@ class Predictor:
 
     def draw(self, image_HWC: np.ndarray, sample: BaseDataElement) -> np.ndarray:
         """Draw a prediction over its image, blue first again."""
-        options = dict(pred_score_thr=0) if 'pred_instances' in sample else {}
-        image = mmcv.bgr2rgb(image_HWC)
-        self._visualizer.add_datasample('prediction', image, sample, draw_gt=False, **options)
-        return mmcv.rgb2bgr(self._visualizer.get_image())
+        palette = self.model.dataset_meta.get('palette')
+        if 'pred_instances' in sample:
+            return draw_instances(image_HWC, *_as_arrays(sample), self.classes, palette)
+        return draw_classes(image_HWC, _as_class_map(sample), self.classes, palette)
 
     def save(self, sample: BaseDataElement, path: str | Path) -> None:
         """Write objects as ``path.json``, or the class of each pixel as ``path.png``."""
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
         if 'pred_instances' in sample:
-            height, width = sample.ori_shape
-            found = self._as_coco(sample.pred_instances.numpy())
-            text = json.dumps(dict(height=height, width=width, instances=found))
-            Path(f'{path}.json').write_text(text + '\n')
+            objects = _as_arrays(sample)
+            save_instances(f'{path}.json', sample.ori_shape, *objects, self.classes)
         else:
-            indices_HW = sample.pred_sem_seg.data[0].numpy()
-            indices_HW = indices_HW.astype(np.uint8 if len(self.classes) <= 256 else np.uint16)
-            mmcv.imwrite(indices_HW, f'{path}.png')
-
-    @functools.cached_property
-    def _visualizer(self) -> Visualizer:
-        config = self.model.cfg
-        if not config.get('visualizer'):
-            raise ValueError('drawing needs a visualizer, and the config of the model has none')
-        init_default_scope(config.get('default_scope', 'mmengine'))
-        # A name of its own: under another the registry hands out what another config has made.
-        name = f'predictor-{uuid.uuid4().hex}'
-        visualizer = VISUALIZERS.build(dict(config.visualizer, name=name, vis_backends=None))
-        visualizer.dataset_meta = self.model.dataset_meta
-        return visualizer
-
-    def _as_coco(self, found: InstanceData) -> list[dict]:
-        """Objects in the words of COCO: boxes as x, y, width, height, masks as run lengths."""
-        instances = []
-        for number, (label, score) in enumerate(zip(found.labels, found.scores, strict=True)):
-            left, top, right, bottom = found.bboxes[number].tolist()
-            instance = dict(
-                label=int(label),
-                category=self.classes[label],
-                score=float(score),
-                bbox=[left, top, right - left, bottom - top],
-            )
-            if 'masks' in found:
-                instance['segmentation'] = _run_lengths(found.masks[number])
-            instances.append(instance)
-        return instances
+            save_classes(f'{path}.png', _as_class_map(sample), len(self.classes))
 
 
-def _run_lengths(mask_HW: np.ndarray) -> dict:
-    from pycocotools import mask  # comes with mmdet, which segmentors do without
+def _as_arrays(sample: BaseDataElement) -> tuple[np.ndarray | None, ...]:
+    """Boxes, labels, scores and masks of the objects of a sample."""
+    found = sample.pred_instances.numpy()
+    return found.bboxes, found.labels, found.scores, found.get('masks')
 
-    runs = mask.encode(np.asfortranarray(mask_HW, np.uint8))
-    return dict(runs, counts=runs['counts'].decode())
+
+def _as_class_map(sample: BaseDataElement) -> np.ndarray:
+    return sample.pred_sem_seg.data[0].numpy()

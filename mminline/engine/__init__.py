@@ -1,9 +1,10 @@
 """Training and testing: configs of runs, processes, resuming, learning rates by layer.
 
-Importing this package registers the optimizer constructor; the rest is imported by name, such as
-``from mminline.engine.runs import train``.
+Importing this package registers the optimizer constructor and wrapper; the rest is imported by
+name, such as ``from mminline.engine.runs import train``.
 """
 
+from .amp import BFloat16OptimWrapper
 from .layer_decay import InLineLayerDecayConstructor
 
-__all__ = ['InLineLayerDecayConstructor']
+__all__ = ['BFloat16OptimWrapper', 'InLineLayerDecayConstructor']

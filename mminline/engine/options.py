@@ -4,6 +4,7 @@ import argparse
 
 from mmengine.config import DictAction
 
+from ..apis import PRECISIONS
 from .launch import LAUNCHERS
 
 
@@ -30,7 +31,6 @@ def make_run_parser(description: str) -> argparse.ArgumentParser:
     parser.add_argument(
         '--work-dir', help='folder for logs and checkpoints (default: work_dirs/CONFIG)'
     )
-    parser.add_argument('--amp', action='store_true', help='mixed precision, on a GPU')
     parser.add_argument(
         '--launcher',
         choices=['none', *LAUNCHERS],
@@ -40,3 +40,13 @@ def make_run_parser(description: str) -> argparse.ArgumentParser:
     # torch.distributed.launch passes it, under either name.
     parser.add_argument('--local-rank', '--local_rank', type=int, help=argparse.SUPPRESS)
     return parser
+
+
+def add_precision(parser: argparse.ArgumentParser) -> None:
+    """Add the option ``--precision``, for programs that run a trained model."""
+    parser.add_argument(
+        '--precision',
+        choices=PRECISIONS,
+        default='float32',
+        help='precision of the model; float16 needs a GPU (default: %(default)s)',
+    )

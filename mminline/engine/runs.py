@@ -8,8 +8,10 @@ from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
+from torch import nn
 
-from ..apis import check_complete
+from ..apis import accelerate, check_complete, set_precision
+from ..apis.precision import check_precision
 from ..checkpoints import unwrap
 from .data import check_checkpoint, check_data
 from .resume import warn_of_single_checkpoint
@@ -19,14 +21,15 @@ class CompleteCheckpointHook(Hook):
     """Refuses a checkpoint that leaves parts of the model at random, such as a bare backbone."""
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
-        model = runner.model.module if is_model_wrapper(runner.model) else runner.model
-        check_complete(model, unwrap(checkpoint), runner.cfg.load_from)
+        check_complete(_unwrap_model(runner), unwrap(checkpoint), runner.cfg.load_from)
 
 
 def prepare_training(config: Config, amp: bool = False) -> None:
     """Complete the config of a training, and check that its data is there."""
-    if amp:
-        _check_gpu()
+    if amp and get_device() == 'cpu':
+        check_precision('bfloat16', 'cpu')
+        config.optim_wrapper.type = 'mminline.BFloat16OptimWrapper'
+    elif amp:
         config.optim_wrapper.type = 'AmpOptimWrapper'
         config.optim_wrapper.loss_scale = 'dynamic'
     config.setdefault('runner_type', 'Runner')
@@ -41,23 +44,23 @@ def train(config: Config) -> Runner:
     return runner
 
 
-def prepare_test(config: Config, checkpoint: str | Path, amp: bool = False) -> None:
-    """Complete the config of a test, and check that checkpoint and data are there."""
+def prepare_test(config: Config, checkpoint: str | Path, precision: str = 'float32') -> None:
+    """Complete the config of a test, and check that checkpoint, data and precision are there."""
     check_checkpoint(checkpoint)
+    check_precision(precision, get_device())
     config.load_from = str(checkpoint)
-    if amp:
-        _check_gpu()
-        config.test_cfg.fp16 = True
     check_data(config, 'test')
 
 
-def evaluate(config: Config) -> dict[str, float]:
+def evaluate(config: Config, precision: str = 'float32') -> dict[str, float]:
     """Test the checkpoint of a config, which has to fill the whole model; return the scores."""
     runner = Runner.from_cfg(config)
+    model = _unwrap_model(runner)
+    set_precision(model, precision)
+    accelerate(model, precision)
     runner.register_hook(CompleteCheckpointHook())
     return runner.test()
 
 
-def _check_gpu() -> None:
-    if get_device() == 'cpu':
-        raise ValueError('--amp needs a GPU, and there is none: leave it out.')
+def _unwrap_model(runner: Runner) -> nn.Module:
+    return runner.model.module if is_model_wrapper(runner.model) else runner.model

@@ -8,9 +8,9 @@ here: fused (less memory traffic), streamed (bands of rows that stay in the cach
 from torch import Tensor, nn
 
 from . import exported, fused, streamed
-from .decision import Decision, can_read, choose, is_exporting, is_recording
+from .decision import Decision, can_read, choose, is_exporting, is_forced_plain, is_recording
 
-__all__ = ['Decision', 'can_read', 'choose', 'is_recording', 'run']
+__all__ = ['Decision', 'can_read', 'choose', 'is_forced_plain', 'is_recording', 'run']
 
 
 def run(

@@ -69,22 +69,22 @@ def choose(
         streaming: Whether a block runs in bands in inference: None for on a CPU, True for on
             any device, False for never.
     """
-    if _forced_plain():
+    if is_forced_plain():
         return Decision('plain', f'{VARIABLE}=plain')
     change = _describe_change(block)
     if change is not None:
         return Decision('plain', change)
     if is_recording():
         return Decision('exported', 'torch.compile or torch.export records a graph')
-    obstacle = _find_observer() or _find_misfit(block, x_BLC, hw_shape)
+    obstacle = find_observer() or _find_misfit(block, x_BLC, hw_shape)
     if obstacle:
         return Decision('plain', obstacle)
-    autocasts = _autocasts(x_BLC)
-    one_pass = not autocasts and _can_fuse_linears(block, x_BLC)
+    autocast = autocasts(x_BLC)
+    one_pass = not autocast and _can_fuse_linears(block, x_BLC)
     obstacle = _find_obstacle_to_streaming(block, x_BLC, hw_shape, streaming)
     if obstacle is None:
         return Decision('streamed', f'inference on {x_BLC.device.type}', one_pass)
-    if autocasts:
+    if autocast:
         return Decision('plain', f'{obstacle}, and autocast picks the precision of each operation')
     return Decision('fused', obstacle, one_pass)
 
@@ -119,7 +119,8 @@ def can_read(tensor: Tensor) -> bool:
     return not (tensor.is_meta or isinstance(tensor, FakeTensor))
 
 
-def _forced_plain() -> bool:
+def is_forced_plain() -> bool:
+    """Whether ``MMINLINE_EXECUTION`` asks for plain execution."""
     value = os.environ.get(VARIABLE, 'auto')
     if value not in ('auto', 'plain'):
         raise ValueError(f"{VARIABLE} has to be 'auto' or 'plain', got {value!r}")
@@ -158,7 +159,7 @@ def _changes(module: nn.Module, path: str, kinds: tuple[type, ...]) -> Iterator[
             yield from _changes(part, f'{path}.{name}', (type(part),))
 
 
-def _find_observer() -> str | None:
+def find_observer() -> str | None:
     """Name what watches or rewrites every operation.
 
     A trace can hold known operations alone; counters of FLOPs and the like watch for the operations
@@ -188,15 +189,28 @@ def _find_misfit(block: nn.Module, x_BLC: Tensor, hw_shape: tuple[int, int]) -> 
             return f'{name} is {oddity}'
         if parameter.device != x_BLC.device:
             return f'{name} is on {parameter.device}, the tokens are on {x_BLC.device}'
-        if parameter.dtype != x_BLC.dtype and not _autocasts(x_BLC):
+        if parameter.dtype != x_BLC.dtype and not autocasts(x_BLC):
             return f'{name} is in {parameter.dtype}, the tokens are in {x_BLC.dtype}'
     return None
 
 
-def _autocasts(x: Tensor) -> bool:
+def autocasts(x: Tensor) -> bool:
     """Whether autocast is on for the device of a tensor; some devices do not know it."""
     device = x.device.type
     return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
+def is_plain_inference(x: Tensor) -> bool:
+    """Whether an operation may be replaced by one that knows inference in float32 on a CPU only."""
+    return (
+        not torch.is_grad_enabled()
+        and not is_recording()
+        and x.device.type == 'cpu'
+        and x.dtype == torch.float32
+        and x.numel() > 0
+        and not autocasts(x)
+        and find_observer() is None
+    )
 
 
 def _can_fuse_linears(block: nn.Module, x_BLC: Tensor) -> bool:

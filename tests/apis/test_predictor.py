@@ -105,11 +105,29 @@ def test_a_data_set_in_a_list_is_known(model, image):
         assert torch.equal(ours, theirs)
 
 
-def test_drawing_needs_a_visualizer_and_predicting_does_not(model, image):
+def test_no_visualizer_is_needed(model, image):
     bare = copy.copy(model)
     bare.cfg = copy.deepcopy(model.cfg)
     bare.cfg.visualizer = None
-    predictor = Predictor(bare)
+    predictors = [Predictor(each, score_thr=0.0) for each in (model, bare)]
+    sample = predictors[0].predict(image)
+
+    pictures = [predictor.draw(image, sample) for predictor in predictors]
+
+    np.testing.assert_array_equal(*pictures)
+
+
+def test_a_picture_shows_classes_in_the_colours_of_the_data_set(image):
+    model = copy.copy(build('segmentor'))
+    model.dataset_meta = dict(classes=[''] * 7, palette=[[30 * i, 0, 0] for i in range(7)])
+    predictor = Predictor(model)
     sample = predictor.predict(image)
-    with pytest.raises(ValueError, match='drawing needs a visualizer'):
-        predictor.draw(image, sample)
+
+    picture = predictor.draw(image, sample)
+
+    class_map = sample.pred_sem_seg.data[0].numpy()
+    assert len(np.unique(class_map)) > 1
+    blended = np.round((image[..., 2] + 30.0 * class_map) / 2)
+    opaque = 30 * class_map
+    red = picture[..., 2]
+    assert ((np.abs(red - blended) <= 1) | (red == opaque)).all()

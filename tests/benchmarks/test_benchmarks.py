@@ -3,6 +3,7 @@ import math
 import subprocess
 import sys
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -61,7 +62,9 @@ def rows(case):
     return {row['name']: row for row in case['candidates']}
 
 
-@pytest.mark.parametrize('command', ['layer', 'backbone', 'train', 'scale', 'detector'])
+@pytest.mark.parametrize(
+    'command', ['layer', 'backbone', 'train', 'scale', 'detector', 'segmentor']
+)
 def test_command_measures_all_candidates_and_those_of_the_same_weights_agree(quick_run, command):
     folder, printed = quick_run
     results = load(quick_run, command)
@@ -119,12 +122,35 @@ def test_scale_tells_the_growth_of_time_per_pixel(quick_run):
     assert f'({large / small / 4:.2f}) |' in quick_run[1].split('ns per pixel (growth)')[1]
 
 
-def test_detector_tells_the_share_of_the_backbone(quick_run):
+def test_detector_tells_the_shares_of_its_parts_in_each_precision(quick_run):
     (case,) = load(quick_run, 'detector')['cases']
 
-    ours = rows(case)
-    share = ours['ours, backbone alone']['median'] / ours['ours']['median']
-    assert f'{share:.0%} |' in quick_run[1].split('share of the backbone')[1]
+    detectors = rows(case)
+    assert {'ours, bfloat16', 'softmax PVT (mmdet), bfloat16'} < detectors.keys()
+    assert detectors['ours, fast=False']['difference'] < 1e-4
+    for row in detectors.values():
+        assert set(row['parts']) == {'backbone', 'neck', 'RPN', 'boxes', 'masks'}
+        assert 0 < sum(row['parts'].values()) <= row['median']
+        assert f'({row["parts"]["backbone"] / row["median"]:.0%})' in quick_run[1]
+
+
+def test_segmentor_gives_the_classes_of_mmseg_and_the_times_of_its_parts(quick_run):
+    (case,) = load(quick_run, 'segmentor')['cases']
+
+    segmentors = rows(case)
+    # Classes are compared too, and one other class would be a difference of 1 / 149.
+    assert segmentors["ours, mmseg's predict"]['difference'] < 1e-4
+    assert 'ours, bfloat16' in segmentors
+    for row in segmentors.values():
+        assert set(row['parts']) == {'backbone', 'neck', 'decode_head'}
+
+
+def test_peers_are_listed_with_their_accuracy(quick_run):
+    (case,) = load(quick_run, 'peers')['cases']
+
+    assert next(iter(rows(case))) == 'InLine-PVT-S, 82.0 %'
+    if find_spec('timm'):
+        assert {'ConvNeXt-T, 82.1 %', 'EfficientViT-B2'} < rows(case).keys()
 
 
 def test_tables_can_be_printed_again_from_the_files(quick_run):
@@ -136,7 +162,7 @@ def test_tables_can_be_printed_again_from_the_files(quick_run):
     )
 
     lines = done.stdout.splitlines()
-    # Two sizes and their growth; prediction and the share of the backbone.
+    # Two sizes and their growth; prediction and its parts.
     assert sum(line.startswith('| baseline implementation ') for line in lines) == 3 + 2
     assert all(line in printed for line in lines)
 

@@ -66,13 +66,23 @@ def test_the_rank_that_a_launcher_passes_reaches_mmengine(monkeypatch):
 
 
 @NO_GPU
-@pytest.mark.parametrize('prepare', [prepare_training, prepare_test])
-def test_mixed_precision_without_a_gpu_is_refused(prepare, tmp_path):
-    (tmp_path / 'model.pth').touch()
-    checkpoint = [tmp_path / 'model.pth'] * (prepare is prepare_test)
+@pytest.mark.filterwarnings('ignore:This CPU has no instructions for bfloat16')
+def test_mixed_precision_without_a_gpu_is_that_of_a_cpu(shapes, monkeypatch):
+    monkeypatch.chdir(shapes.parent)
+    config = load_run_config('small.py')
 
-    with pytest.raises(ValueError, match='--amp needs a GPU'):
-        prepare(load_run_config('small.py'), *checkpoint, amp=True)
+    prepare_training(config, amp=True)
+
+    assert config.optim_wrapper.type == 'mminline.BFloat16OptimWrapper'
+    assert 'loss_scale' not in config.optim_wrapper
+
+
+@NO_GPU
+def test_a_test_in_float16_without_a_gpu_is_refused(tmp_path):
+    (tmp_path / 'model.pth').touch()
+
+    with pytest.raises(ValueError, match='precision=float16 needs a GPU'):
+        prepare_test(load_run_config('small.py'), tmp_path / 'model.pth', 'float16')
 
 
 def test_scaling_the_rate_needs_to_know_what_it_is_for():

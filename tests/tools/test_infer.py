@@ -1,6 +1,7 @@
 """``tools/infer.py``: images, folders with broken files, videos, and what it refuses."""
 
 import json
+import re
 from pathlib import Path
 
 import cv2
@@ -14,6 +15,7 @@ from pycocotools import mask
 
 from helpers.tiny_configs import DETECTOR, SEGMENTOR
 from mminline.datasets import CLASSES
+from mminline.visualization import draw_classes
 
 pytestmark = pytest.mark.slow
 
@@ -84,6 +86,8 @@ def test_objects_are_written_in_the_words_of_coco(infer, shapes):
 
     assert code == 0
     assert '1 of 1 done, 0 skipped: results' in printed
+    seconds = re.search('Seconds for each image: (.+)', printed).group(1)
+    assert re.sub(r' [\d.e-]+', '', seconds) == 'read, predict, draw, write'
     found = json.loads(Path('results/predictions/000001.png.json').read_text())
     assert (found['height'], found['width'], len(found['instances'])) == (64, 64, 5)
     for instance in found['instances']:
@@ -108,19 +112,19 @@ def test_objects_below_the_score_are_neither_drawn_nor_written(infer, shapes):
 
 
 def test_classes_of_pixels_are_written_and_drawn_alike(infer, shapes, models):
-    # Without labels on it, and opaque, a picture shows the colour of each pixel's class.
     image = shapes / 'images' / 'train' / '000001.png'
+    palette = [[30 * index, 0, 0] for index in range(7)]
     infer(
-        'segmentor', image, '--cfg-options', 'visualizer.alpha=1.0',
-        'test_dataloader.dataset.metainfo.palette=' + str([[9 * i, 0, 0] for i in range(7)]),
-        'test_dataloader.dataset.metainfo.classes=' + str([''] * 7),
+        'segmentor', image, '--cfg-options',
+        f'test_dataloader.dataset.metainfo.palette={palette}',
+        f'test_dataloader.dataset.metainfo.classes={[""] * 7}',
     )  # fmt: skip
 
     indices = mmcv.imread('results/predictions/000001.png.png', 'unchanged')
-    picture = mmcv.imread('results/pictures/000001.png')
     assert indices.shape == (64, 64)
     assert len(np.unique(indices)) > 1
-    assert (picture[..., 2] == 9 * indices).mean() > 0.95  # the rest: rims of the empty labels
+    expected = draw_classes(mmcv.imread(image), indices, [''] * 7, palette)
+    np.testing.assert_array_equal(mmcv.imread('results/pictures/000001.png'), expected)
 
 
 def test_a_video_gives_a_video_of_the_same_frames(infer, shapes):

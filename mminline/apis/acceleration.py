@@ -1,0 +1,48 @@
+"""Faster inference of necks and heads, for a model with one of our backbones.
+
+Once the backbone is fast, most of the time goes to the convolutions behind it. Their parameters
+and their results stay the same, up to rounding.
+"""
+
+import types
+
+import torch
+from mmcv.cnn.bricks import wrappers
+from torch import nn
+
+from .. import execution
+from ..execution.convolution import run_convolution, suits_winograd
+from ..execution.roi_align import run_roi_align, suits_table
+from ..layers import Block
+
+# Classes whose forward is known; mmcv registers its own under the name 'Conv'.
+_CONVOLUTIONS = (nn.Conv2d, wrappers.Conv2d)
+_TRANSPOSED = (nn.ConvTranspose2d, wrappers.ConvTranspose2d)
+_ALL = _CONVOLUTIONS + _TRANSPOSED
+
+
+def accelerate(model: nn.Module, precision: str = 'float32') -> None:
+    """Let necks and heads run faster in inference on a CPU; a GPU has its own ways.
+
+    In float32, 3x3 convolutions run by Winograd's algorithm. Transposed convolutions, and in half
+    precision all convolutions, keep their weights in channels-last order, which PyTorch has
+    faster kernels for. RoIAlign runs on all cores. A model without one of our blocks, and any
+    model under ``MMINLINE_EXECUTION=plain``, stays as it is.
+
+    Args:
+        model: Detector or segmentor, on the device that it will run on.
+        precision: Precision that it runs in, as for ``init_model``.
+    """
+    on_cpu = next(model.parameters()).device.type == 'cpu'
+    is_ours = any(isinstance(module, Block) for module in model.modules())
+    if not (on_cpu and is_ours) or execution.is_forced_plain():
+        return
+    parts = [part for name, part in model.named_children() if name != 'backbone']
+    for module in (module for part in parts for module in part.modules()):
+        # Methods of the instance: a copy of the model then runs its own parts.
+        if suits_table(module):
+            module.forward = types.MethodType(run_roi_align, module)
+        elif type(module) in (_TRANSPOSED if precision == 'float32' else _ALL):
+            module.to(memory_format=torch.channels_last)
+        elif type(module) in _CONVOLUTIONS and suits_winograd(module):
+            module.forward = types.MethodType(run_convolution, module)

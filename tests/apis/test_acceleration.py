@@ -1,0 +1,94 @@
+"""``accelerate``: faster necks and heads, the same results, other models untouched."""
+
+import copy
+import functools
+
+import pytest
+import torch
+from mmengine.config import Config
+from torch import nn
+
+from helpers.tiny_configs import DETECTOR
+from mminline.apis import accelerate, init_model
+
+
+@functools.cache
+def read() -> Config:
+    """Detector with channels enough for the fast form."""
+    text = DETECTOR.replace('=8,', '=64,').replace('=8)', '=64)')
+    return Config.fromstring(text, '.py')
+
+
+def build(**options) -> nn.Module:
+    torch.manual_seed(0)
+    return init_model(read(), device='cpu', **options)
+
+
+def overridden(model: nn.Module) -> set[str]:
+    return {name for name, module in model.named_modules() if 'forward' in vars(module)}
+
+
+def test_the_convolutions_of_neck_and_heads_get_a_faster_form():
+    found = overridden(build())
+
+    assert found >= {f'neck.fpn_convs.{level}.conv' for level in range(4)}
+    assert found >= {'rpn_head.rpn_conv', 'roi_head.mask_head.convs.0.conv'}
+    assert not any(name.startswith('backbone') for name in found)
+
+
+def test_maps_and_scores_stay_the_same_up_to_rounding():
+    fast, plain = build(), build(fast=False)
+    image = torch.randn(1, 3, 192, 256)
+
+    with torch.no_grad():
+        found, expected = (
+            [*model.neck(model.backbone(image)), *model.rpn_head(model.extract_feat(image))[0]]
+            for model in (fast, plain)
+        )
+
+    assert any(not torch.equal(*pair) for pair in zip(found, expected, strict=True))
+    for ours, theirs in zip(found, expected, strict=True):
+        assert (ours - theirs).abs().max() < 1e-4 * theirs.abs().max()
+
+
+def test_weights_and_gradients_stay_the_same():
+    fast, plain = build(), build(fast=False)
+    image = torch.randn(1, 3, 64, 64)
+    for model in (fast, plain):
+        sum(part.square().sum() for part in model.extract_feat(image)).backward()
+
+    assert fast.state_dict().keys() == plain.state_dict().keys()
+    for ours, theirs in zip(fast.parameters(), plain.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+        assert (ours.grad is None) == (theirs.grad is None)
+        if ours.grad is not None:
+            torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+def test_it_can_be_switched_off(monkeypatch):
+    assert not overridden(build(fast=False))
+    monkeypatch.setenv('MMINLINE_EXECUTION', 'plain')
+    assert not overridden(build())
+
+
+def test_a_model_without_our_backbone_is_left_alone():
+    config = copy.deepcopy(read())
+    config.model.backbone = dict(type='mmdet.ResNet', depth=18, norm_eval=False)
+    config.model.neck.in_channels = [64, 128, 256, 512]
+
+    model = init_model(config, device='cpu')
+    before = {name: value.stride() for name, value in model.named_parameters()}
+    accelerate(model, 'bfloat16')
+
+    assert not overridden(model)
+    assert {name: value.stride() for name, value in model.named_parameters()} == before
+
+
+@pytest.mark.filterwarnings('ignore:This CPU has no instructions for bfloat16')
+def test_in_half_precision_convolutions_keep_their_weights_channels_last():
+    model = build(precision='bfloat16')
+
+    for name in ('neck.fpn_convs.0.conv', 'roi_head.mask_head.upsample'):
+        weight = model.get_submodule(name).weight
+        assert weight.is_contiguous(memory_format=torch.channels_last)
+        assert not weight.is_contiguous()

@@ -1,0 +1,90 @@
+"""3x3 convolutions by Winograd's algorithm."""
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from mminline.execution.convolution import run_convolution, suits_winograd
+
+pytestmark = pytest.mark.skipif(
+    not torch.backends.nnpack.is_available(), reason='this build of PyTorch has no NNPACK'
+)
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Shapes that the fast form was called with."""
+    shapes = []
+    winograd = torch._nnpack_spatial_convolution
+
+    def note(x, *args):
+        shapes.append(tuple(x.shape))
+        return winograd(x, *args)
+
+    monkeypatch.setattr(torch, '_nnpack_spatial_convolution', note)
+    return shapes
+
+
+@pytest.mark.parametrize('bias', [True, False])
+@pytest.mark.parametrize('padding', [0, 1])
+@pytest.mark.parametrize('shape', [(1, 64, 41, 53), (2, 64, 50, 37), (30, 64, 14, 14)])
+@torch.no_grad()
+def test_outputs_are_those_of_the_convolution(shape, padding, bias, calls):
+    torch.manual_seed(0)
+    conv = nn.Conv2d(64, 72, 3, padding=padding, bias=bias)
+    x = torch.randn(shape)
+
+    found = run_convolution(conv, x)
+
+    assert sum(each[0] for each in calls) == shape[0]
+    expected = conv.double()(x.double())
+    assert found.shape == expected.shape
+    assert (found - expected).abs().max() < 3e-5 * expected.abs().max()
+
+
+@torch.no_grad()
+def test_channels_last_maps_give_the_same(calls):
+    torch.manual_seed(0)
+    conv, x = nn.Conv2d(64, 64, 3, padding=1), torch.randn(1, 64, 41, 53)
+    ordered = x.contiguous(memory_format=torch.channels_last)
+
+    assert torch.equal(run_convolution(conv, ordered), run_convolution(conv, x))
+    assert len(calls) == 2
+
+
+def test_whatever_needs_the_ordinary_form_gets_it(calls):
+    conv, x = nn.Conv2d(64, 64, 3, padding=1), torch.randn(1, 64, 41, 53)
+    run_convolution(conv, x).sum().backward()
+    with torch.no_grad():
+        with torch.autocast('cpu', torch.bfloat16):
+            run_convolution(conv, x)
+        run_convolution(conv.double(), x.double())
+        conv.float()
+        run_convolution(conv, x[:, :, :5, :5])
+        run_convolution(conv, x[:0])
+        with FlopCounterMode(display=False) as counter:
+            run_convolution(conv, x)
+        with pytest.raises(RuntimeError, match='expected input.* to have 64 channels'):
+            run_convolution(conv, x[:, :32])
+
+    assert conv.weight.grad is not None
+    assert counter.get_total_flops() == 2 * 9 * 64 * 64 * 41 * 53
+    assert not calls
+
+
+@pytest.mark.parametrize(
+    'options',
+    [
+        dict(kernel_size=1),
+        dict(kernel_size=3, stride=2),
+        dict(kernel_size=3, dilation=2),
+        dict(kernel_size=3, groups=2),
+        dict(kernel_size=3, padding=1, padding_mode='reflect'),
+        dict(kernel_size=3, padding='same'),
+    ],
+)
+def test_other_convolutions_do_not_suit(options):
+    assert suits_winograd(nn.Conv2d(64, 64, 3, padding=1))
+    assert not suits_winograd(nn.Conv2d(64, 64, **options))
+    assert not suits_winograd(nn.Conv2d(8, 64, 3, padding=1))

@@ -1,0 +1,80 @@
+"""Class scores row by row are those of ``F.interpolate``, bit by bit."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from mminline.execution.score_rows import OTHER_KERNEL, from_scores
+
+SIZES = [
+    ((16, 24), (64, 96)),  # four times, exact in floating point
+    ((17, 23), (67, 91)),
+    ((61, 80), (243, 301)),
+    ((128, 10), (517, 40)),
+    ((9, 150), (9, 211)),
+    ((30, 50), (211, 50)),
+    ((97, 3), (1000, 7)),
+    ((90, 70), (71, 60)),  # smaller
+    ((1, 4), (100, 90)),
+    ((30, 30), (60, 50)),  # another kernel
+    ((30, 30), (30, 30)),
+]
+
+
+def scores(shape: tuple[int, int], num_classes: int = 5) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(num_classes, *shape, generator=generator)
+
+
+def interpolate(scores_CHW: torch.Tensor, size: tuple[int, int], align: bool) -> torch.Tensor:
+    return F.interpolate(scores_CHW[None], size, mode='bilinear', align_corners=align)[0]
+
+
+def as_scores(rows) -> torch.Tensor:
+    return torch.stack([rows.read(row) for row in range(rows.shape[0])], dim=1)
+
+
+@pytest.mark.parametrize('align', [False, True])
+@pytest.mark.parametrize(('shape', 'size'), SIZES, ids=str)
+def test_resized_rows_have_the_bits_of_interpolate(shape, size, align):
+    resized = from_scores(scores(shape)).resize(size, align)
+
+    assert resized.shape == size
+    assert torch.equal(as_scores(resized), interpolate(scores(shape), size, align))
+
+
+@pytest.mark.parametrize('rows_in', [2, 31, 64, 100, 171])
+def test_every_number_of_rows_is_weighed_as_the_kernel_does(rows_in):
+    for rows_out in (*range(OTHER_KERNEL, 400, 37), 1023, 2250):
+        some = scores((rows_in, 2), num_classes=1)
+        resized = as_scores(from_scores(some).resize((rows_out, 2), False))
+        assert torch.equal(resized, interpolate(some, (rows_out, 2), False)), rows_out
+
+
+def test_resizing_cropping_and_resizing_again_is_the_same_as_at_once():
+    some = scores((40, 50))
+    rows = from_scores(some).resize((160, 200), False)
+    rows = rows.crop(slice(3, 150), slice(0, 190)).resize((300, 411), False)
+
+    whole = interpolate(some, (160, 200), False)[:, 3:150, :190]
+    assert torch.equal(rows.argmax(), interpolate(whole, (300, 411), False).argmax(dim=0))
+
+
+def test_of_equal_scores_the_first_class_is_chosen():
+    some = scores((40, 50), num_classes=9).round()  # many are equal
+
+    found = from_scores(some).argmax()
+
+    assert torch.equal(found, some.argmax(dim=0))
+    assert found.dtype == torch.int64
+
+
+def test_scores_in_any_layout_of_memory_are_left_as_they_are():
+    some = scores((40, 50))[None].contiguous(memory_format=torch.channels_last)[0]
+    before = some.clone()
+
+    resized = from_scores(some).resize((160, 200), False)
+
+    assert torch.equal(resized.argmax(), interpolate(before, (160, 200), False).argmax(dim=0))
+    from_scores(some).argmax()
+    assert torch.equal(some, before)
