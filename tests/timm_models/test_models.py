@@ -197,7 +197,10 @@ def test_checkpointing_runs_blocks_twice_and_changes_no_gradient(name):
         found.append(gradients(model))
         assert len(runs) == (3 if enable else 1)
     torch.testing.assert_close(*found)
-    assert all(gradient.abs().sum() > 0 for gradient in found[0].values())
+    # The class token gets no local residual, so in the last block that has no effect on the scores.
+    idle = 'stages.0.blocks.3.attn.local_kernel.' if 'deit' in name else '-'
+    for key, gradient in found[0].items():
+        assert (gradient.abs().sum() > 0) != key.startswith(idle), key
 
 
 @pytest.mark.parametrize('backbone', BACKBONES)
