@@ -12,6 +12,7 @@ import builders
 from benchmark import Candidate, Case
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 from runners import Inference
 from tables import format_ratio, format_time, markdown
 
@@ -95,12 +96,14 @@ def _draw_panel(axes: Axes, cases: list[dict]) -> None:
         softmax = case['candidates'][1]
         if softmax.get('ratio'):
             axes.annotate(
-                f'{softmax["ratio"]:.1f}x', (place, 1e3 * softmax['median']), (0, 8),
-                textcoords='offset points', ha='center', fontsize=9,
+                f'{softmax["ratio"]:.1f}x', (place, 1e3 * softmax['median']), (-5, 5),
+                textcoords='offset points', ha='right', fontsize=9,
             )  # fmt: skip
     axes.set_xticks(places, map(str, places))
-    axes.set_ylabel('ms (above the points: softmax / InLine)')
+    axes.set_ylabel('ms (beside the points: softmax / InLine)')
     axes.minorticks_off()
-    axes.margins(x=0.08, y=0.15)
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter('{x:g}')
+    axes.margins(x=0.12, y=0.12)
     axes.grid(alpha=0.3)
     axes.legend()
