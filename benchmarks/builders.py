@@ -11,15 +11,16 @@ from mmengine.registry import init_default_scope
 from torch import Tensor, nn
 
 from mminline.apis import accelerate, set_precision
-from mminline.layers import InLineAttention
-from mminline.models import InLinePVT, InLineSwin
+from mminline.layers import InLineAttention, SoftmaxAttention
+from mminline.models import InLineDeiT, InLinePVT, InLineSwin
+from mminline.models.backbones.archs import DEIT_ARCHS
 
 CLASS_WEIGHT_STD = 1.0
 CONFIGS = Path(__file__).resolve().parents[1] / 'configs' / 'detection'
 
 
 def inline_backbone(
-    family: type[InLinePVT | InLineSwin],
+    family: type[InLinePVT | InLineSwin | InLineDeiT],
     convert: Callable[[nn.Module], nn.Module] | None = None,
     **options,
 ) -> nn.Module:
@@ -33,6 +34,29 @@ def inline_backbone(
     torch.manual_seed(0)
     backbone = randomize(family(**options))
     return convert(backbone) if convert else backbone
+
+
+def softmax_swin(window: int, shape: tuple[int, int]) -> nn.Module:
+    """Build Swin-T with softmax attention in windows of a size, or over maps that are smaller.
+
+    Args:
+        window: Side of the windows in all stages.
+        shape: Height and width of the image.
+    """
+    backbone = inline_backbone(InLineSwin)
+    for stage, stride in zip(backbone.stages, backbone.strides, strict=True):
+        for index, block in enumerate(stage.blocks):
+            channels, heads = block.attn.embed_dims, block.attn.num_heads
+            side = min(window, min(shape) // stride)
+            block.attn = SoftmaxAttention(channels, heads, side, shifted=index % 2 == 1)
+    return randomize(backbone)
+
+
+def softmax_deit() -> nn.Module:
+    """Build DeiT-T, which has half as many heads as InLine-DeiT-T."""
+    attention = dict(type='SoftmaxAttention', window_size=None)
+    arch = dict(DEIT_ARCHS['tiny'], num_heads=(3,))
+    return inline_backbone(InLineDeiT, arch=arch, attention=attention)
 
 
 def inline_layer(stage: int, **options) -> InLineAttention:

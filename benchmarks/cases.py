@@ -15,6 +15,7 @@ from runners import (
     TrainStep,
 )
 from segmentor import segmentor_cases
+from speed_figure import figure_cases, plot_speed_figure, speed_table
 from tables import growth_table, parts_table
 
 from mminline.models import InLinePVT, InLineSwin
@@ -173,6 +174,19 @@ BENCHMARKS = {
         summary=growth_table,
         plot=plot_growth,
         growing=True,
+    ),
+    'figure': Benchmark(
+        'the speed figure of the paper: Swin-T with growing windows, DeiT-T on growing images',
+        figure_cases,
+        dict(
+            windows=[7, 14, 28, 56],
+            shape=[224, 224],
+            sides=[224, 384, 640, 1024],
+            batch=1,
+            repeats=10,
+        ),
+        summary=speed_table,
+        plot=plot_speed_figure,
     ),
     'detector': Benchmark(
         'prediction of Mask R-CNN with InLine-PVT-T, and the times of its parts',

@@ -9,7 +9,7 @@ from cases import BENCHMARKS
 
 from mminline.apis import PRECISIONS
 
-QUICK = dict(shape=[128, 160], sides=[64, 128], repeats=2, proposals=20)
+QUICK = dict(shape=[128, 160], sides=[64, 128], windows=[7], repeats=2, proposals=20)
 SMALLEST_SIDE = 32
 
 
@@ -63,6 +63,7 @@ def _whole_number(text: str, least: int) -> int:
 # Options with a type or a help text of their own; those of others follow from the default.
 OPTIONS = dict(
     shape=dict(help='height and width of the image', type=side, nargs=2, metavar=('H', 'W')),
+    windows=dict(help='sides of the windows', type=count, nargs='+', metavar='SIDE'),
     sides=dict(help='sides of the square images', type=side, nargs='+', metavar='SIDE'),
     batch=dict(help='images per batch', type=count, metavar='B'),
     compile=dict(help='whether to add ours through torch.compile', action='store_true'),

@@ -21,12 +21,12 @@ def _row(candidate: dict, first: dict) -> tuple[str, ...]:
     difference = candidate['difference']
     return (
         candidate['name'],
-        _ratio(candidate['ratio']),
-        _time(candidate['median']),
-        ' .. '.join(map(_time, candidate['quartiles'])),
-        _time(candidate['min']),
+        format_ratio(candidate['ratio']),
+        format_time(candidate['median']),
+        ' .. '.join(map(format_time, candidate['quartiles'])),
+        format_time(candidate['min']),
         str(len(candidate['seconds'])),
-        _ratio(memory),
+        format_ratio(memory),
         _memory(candidate['peak_bytes']),
         _memory(candidate['process_bytes']) if 'process_bytes' in candidate else '',
         '' if difference is None else f'{difference:.0e}',
@@ -71,13 +71,13 @@ def comparison_table(cases: list[dict]) -> str:
         rows.append(
             (
                 case['name'],
-                _time(old['median']),
-                _time(new['median']),
+                format_time(old['median']),
+                format_time(new['median']),
                 f'{new["ratio"]:.3f}',
                 ' .. '.join(f'{ratio:.3f}' for ratio in new['ratio_quartiles']),
                 _memory(old['peak_bytes']),
                 _memory(new['peak_bytes']),
-                _ratio(new['peak_bytes'] / old['peak_bytes']),
+                format_ratio(new['peak_bytes'] / old['peak_bytes']),
                 f'{new["difference"]:.0e}',
             )
         )
@@ -95,11 +95,11 @@ def markdown(rows: list[tuple[str, ...]]) -> str:
     return '\n'.join(f'| {" | ".join(line)} |' for line in lines)
 
 
-def _ratio(value: float | None) -> str:
+def format_ratio(value: float | None) -> str:
     return '' if value is None else f'{value:.2f}'
 
 
-def _time(seconds: float) -> str:
+def format_time(seconds: float) -> str:
     return f'{seconds:.2f} s' if seconds >= 1 else f'{1e3 * seconds:.1f} ms'
 
 

@@ -8,7 +8,7 @@ import mmengine
 import pytest
 
 from mminline.engine import InLineLayerDecayConstructor
-from mminline.models import InLinePVT, InLineSwin
+from mminline.models import InLineDeiT, InLinePVT, InLineSwin
 from mminline.registry import MODELS, OPTIM_WRAPPER_CONSTRUCTORS
 
 pytestmark = pytest.mark.slow
@@ -27,7 +27,7 @@ def run(code):
 
 
 def test_classes_are_in_the_own_and_in_the_root_registry():
-    for backbone in (InLinePVT, InLineSwin):
+    for backbone in (InLinePVT, InLineSwin, InLineDeiT):
         assert MODELS.get(backbone.__name__) is backbone
         assert mmengine.MODELS.get(backbone.__name__) is backbone
         assert mmengine.MODELS.get(f'mminline.{backbone.__name__}') is backbone

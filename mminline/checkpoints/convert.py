@@ -48,10 +48,19 @@ TABLE = (
         'stages.{stage}.blocks.{block}.attn.relative_position_bias_table',
         0,
     ),
+    # DeiT has one stage. Its position embedding begins with that of the class token.
+    ('cls_token', 'stages.0.class_token', 0),
+    ('pos_embed', 'stages.0.pos_embed', 0),
+    ('blocks.{block}.{layer}.{tensor}', 'stages.0.blocks.{block}.{layer}.{tensor}', 0),
+    (
+        'blocks.{block}.attn.residual.{conv}.{tensor}',
+        'stages.0.blocks.{block}.attn.local_kernel.{conv}.{tensor}',
+        0,
+    ),
     # Buffers that follow from the sizes.
     ('layers.{stage}.blocks.{block}.attn.relative_position_index', None, 0),
     ('layers.{stage}.blocks.{block}.attn_mask', None, 0),
-    # Classifier: Swin's final norm and the class head, kept on request only.
+    # Classifier: the final norm of Swin and DeiT and the class head, kept on request only.
     ('norm.{tensor}', 'norm.{tensor}', 0),
     ('head.{tensor}', 'head.{tensor}', 0),
 )
@@ -62,6 +71,7 @@ KINDS = {
     'block1.0.': 'official InLine-PVT',
     'layers.0.blocks.0.': 'official InLine-Swin',
     'stages.0.blocks.0.': 'mminline',
+    'blocks.0.': 'official InLine-DeiT',
 }
 
 # Where training scripts keep the weights in a checkpoint, the usual place first.
@@ -126,21 +136,23 @@ def translate(keys: Iterable[str]) -> dict[str, str | None]:
 def convert_official(
     state_dict: Mapping[str, Tensor], keep_classifier: bool = False
 ) -> dict[str, Tensor]:
-    """Rename the weights of a published InLine-PVT or InLine-Swin to ours.
+    """Rename the weights of a published InLine-PVT, InLine-Swin or InLine-DeiT to ours.
 
-    PVT's ``q`` and ``kv`` become one ``qkv``, its position embeddings get their grid back,
-    buffers that follow from the sizes are dropped.
+    PVT's ``q`` and ``kv`` become one ``qkv``, position embeddings get their grid back, that of
+    DeiT's class token becomes a weight of its own, buffers that follow from the sizes are dropped.
 
     Args:
         state_dict: Official weights, without the dict around them (see ``unwrap``).
-        keep_classifier: Whether to keep ``head.*`` and Swin's final ``norm.*``, which a
-            backbone has no use for.
+        keep_classifier: Whether to keep ``head.*`` and the final ``norm.*`` of Swin and DeiT,
+            which a backbone has no use for.
     """
     weights = {}
     for key, name in translate(state_dict).items():
         if name is None or (name.startswith(CLASSIFIER) and not keep_classifier):
             continue
         value = state_dict[key]
+        if key == 'pos_embed':
+            weights['stages.0.class_position'], value = value[:, :1], value[:, 1:]
         weights[name] = _unflatten_grid(key, value) if name.endswith('.pos_embed') else value
     return _join_qkv(weights)
 
@@ -201,7 +213,8 @@ def backbone_kinds(weights: Mapping[str, Tensor]) -> dict[str, str]:
     for key in weights:
         for first_block, kind in KINDS.items():
             prefix, found, _ = key.partition(first_block)
-            if found and (not prefix or prefix.endswith('.')):
+            # Behind a number it is the first block of a stage.
+            if found and not re.search(r'[^.]$|\d\.$', prefix):
                 kinds[prefix] = kind
     if not kinds:
         raise ValueError(

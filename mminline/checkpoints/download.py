@@ -58,6 +58,9 @@ PUBLISHED = {
     'swin-tiny': Published(_share('32810869fcc34410966b'), 28_453_008),
     'swin-small': Published(_share('e9657fd247c04c7cb1a1'), 49_022_760),
     'swin-base': Published(_share('bf23564bb64c420aafe1'), 87_323_072),
+    'deit-tiny': Published(_share('1d6b8191ad6d4114b291'), 6_284_352),
+    'deit-small': Published(_share('2f3898b07e9247f3beb3'), 16_413_120),
+    'deit-base': Published(_share('10bdd726d4b0435eb34e'), 23_411_328),
 }
 
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from ..registry import OPTIM_WRAPPER_CONSTRUCTORS
 
-NO_DECAY_NAMES = ('pos_embed', 'relative_position_bias_table')
+NO_DECAY_NAMES = ('pos_embed', 'class_position', 'class_token', 'relative_position_bias_table')
 
 
 @MMENGINE_OPTIM_WRAPPER_CONSTRUCTORS.register_module()
@@ -20,8 +20,8 @@ class InLineLayerDecayConstructor(DefaultOptimWrapperConstructor):
     """Learning rates that fall from the head to the first embedding.
 
     A parameter of layer ``l`` of ``n`` learns with ``lr * decay_rate ** (n - 1 - l)``; necks,
-    heads and output norms are the last layer. Norms, biases, position embeddings and bias
-    tables get no weight decay. In a config::
+    heads and output norms are the last layer. Norms, biases, position embeddings, class
+    tokens and bias tables get no weight decay. In a config::
 
         optim_wrapper = dict(
             optimizer=dict(type='AdamW', lr=1e-4, weight_decay=0.05),
@@ -101,5 +101,6 @@ def _find_backbone(model: nn.Module) -> tuple[nn.Module, str]:
         return model.backbone, 'backbone.'
     raise ValueError(
         'InLineLayerDecayConstructor needs a model whose backbone has get_layer_depth, such as '
-        f'InLinePVT or InLineSwin, got {type(getattr(model, "backbone", model)).__name__}'
+        'InLinePVT, InLineSwin or InLineDeiT, '
+        f'got {type(getattr(model, "backbone", model)).__name__}'
     )

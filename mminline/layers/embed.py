@@ -18,15 +18,18 @@ class PatchEmbed(BaseModule):
         in_channels: Channels of the map.
         embed_dims: Channels of the tokens.
         patch_size: Side and stride of a patch.
+        norm: Whether there is a LayerNorm.
 
     ``always_pad`` of ``forward`` is for graphs recorded for any size, see ``pad_to_multiple``.
     """
 
-    def __init__(self, in_channels: int, embed_dims: int, patch_size: int) -> None:
+    def __init__(
+        self, in_channels: int, embed_dims: int, patch_size: int, norm: bool = True
+    ) -> None:
         super().__init__()
         self.patch_size = patch_size
         self.proj = nn.Conv2d(in_channels, embed_dims, patch_size, stride=patch_size)
-        self.norm = nn.LayerNorm(embed_dims)
+        self.norm = nn.LayerNorm(embed_dims) if norm else nn.Identity()
 
     def forward(self, map_BCHW: Tensor, always_pad: bool = False) -> tuple[Tensor, tuple[int, int]]:
         x_BHWC = pad_to_multiple(map_BCHW.permute(0, 2, 3, 1), self.patch_size, always_pad)

@@ -1,5 +1,5 @@
 """Models to be named in configs."""
 
-from .backbones import InLinePVT, InLineSwin
+from .backbones import InLineDeiT, InLinePVT, InLineSwin
 
-__all__ = ['InLinePVT', 'InLineSwin']
+__all__ = ['InLineDeiT', 'InLinePVT', 'InLineSwin']

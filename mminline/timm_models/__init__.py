@@ -1,8 +1,8 @@
 """InLine models for timm; importing this module registers them.
 
-``timm.create_model('inline_pvt_tiny')`` (``_small``, ``_medium``, ``_large``) and
-``'inline_swin_tiny'`` (``_small``, ``_base``) then make classifiers and feature extractors of
-the same stages that the OpenMMLab backbones have.
+``timm.create_model('inline_pvt_tiny')`` (``_small``, ``_medium``, ``_large``),
+``'inline_swin_tiny'`` and ``'inline_deit_tiny'`` (``_small``, ``_base``) then make classifiers and
+feature extractors of the same stages that the OpenMMLab backbones have.
 """
 
 import torch
@@ -27,6 +27,9 @@ except RuntimeError as error:
 
 from .classifier import InLineClassifier
 from .entrypoints import (
+    inline_deit_base,
+    inline_deit_small,
+    inline_deit_tiny,
     inline_pvt_large,
     inline_pvt_medium,
     inline_pvt_small,
@@ -35,9 +38,14 @@ from .entrypoints import (
     inline_swin_small,
     inline_swin_tiny,
 )
+from .token_classifier import InLineTokenClassifier
 
 __all__ = [
     'InLineClassifier',
+    'InLineTokenClassifier',
+    'inline_deit_base',
+    'inline_deit_small',
+    'inline_deit_tiny',
     'inline_pvt_large',
     'inline_pvt_medium',
     'inline_pvt_small',

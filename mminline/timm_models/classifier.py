@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from ..checkpoints import read_checkpoint
 from ..engine.layer_decay import NO_DECAY_NAMES
-from ..models.backbones.pyramid import PyramidBackbone, check_image, reset_linear
 from ..models.backbones.stage import to_map
+from ..models.backbones.template import Backbone, check_image, reset_linear
 from .weights import checkpoint_filter_fn
 
 
@@ -21,16 +21,18 @@ class InLineClassifier(nn.Module):
     is one that ``init_cfg=dict(type='Pretrained', ...)`` takes in mmdet and mmseg.
 
     Args:
-        backbone: Backbone whose stages are taken over.
+        backbone: Backbone whose stages are taken over; all of its units are outputs.
         norm: Norm of the last stage's tokens; ``nn.Identity()`` for none.
         num_classes: Number of classes; 0 for the pooled features in place of scores.
         global_pool: Pooling of timm's ``ClassifierHead``; '' for none.
         drop_rate: Dropout before the head.
     """
 
+    head_class = ClassifierHead
+
     def __init__(
         self,
-        backbone: PyramidBackbone,
+        backbone: Backbone,
         norm: nn.Module,
         num_classes: int = 1000,
         global_pool: str = 'avg',
@@ -40,15 +42,17 @@ class InLineClassifier(nn.Module):
         self.in_chans = backbone.in_channels
         self.num_classes = num_classes
         self.num_features = self.head_hidden_size = backbone.out_channels[-1]
+        self.smallest_side = backbone.smallest_side
+        names = (name for name, part in backbone.named_modules() if part in backbone.units)
         self.feature_info = [
-            dict(num_chs=channels, reduction=stride, module=f'stages.{index}')
-            for index, (channels, stride) in enumerate(
-                zip(backbone.out_channels, backbone.strides, strict=True)
+            dict(num_chs=channels, reduction=stride, module=name)
+            for channels, stride, name in zip(
+                backbone.out_channels, backbone.strides, names, strict=True
             )
         ]
         self.stages = backbone.stages
         self.norm = norm
-        self.head = ClassifierHead(self.num_features, num_classes, global_pool, drop_rate)
+        self.head = self.head_class(self.num_features, num_classes, global_pool, drop_rate)
         self.head.apply(reset_linear)
 
     def forward(self, image_BCHW: Tensor) -> Tensor:
@@ -56,11 +60,7 @@ class InLineClassifier(nn.Module):
 
     def forward_features(self, image_BCHW: Tensor) -> Tensor:
         """Map of the last stage at stride 32, normed where the model has a final norm."""
-        check_image(image_BCHW, self.in_chans, len(self.feature_info))
-        map_BCHW = image_BCHW
-        for stage in self.stages:
-            map_BCHW = to_map(*stage(map_BCHW))
-        return self._normed(map_BCHW)
+        return self._run(image_BCHW)[0]
 
     def forward_head(self, map_BCHW: Tensor, pre_logits: bool = False) -> Tensor:
         """Class scores of a map, or with ``pre_logits`` what the last linear would get."""
@@ -87,17 +87,34 @@ class InLineClassifier(nn.Module):
         """
         if output_fmt != 'NCHW':
             raise ValueError(f"output_fmt has to be 'NCHW', got {output_fmt=}")
-        check_image(image_BCHW, self.in_chans, len(self.feature_info))
-        wanted, last_wanted = feature_take_indices(len(self.stages), indices)
+        wanted, last_wanted = feature_take_indices(len(self.units), indices)
+        count = last_wanted + 1 if stop_early else None
+        features, maps = self._run(image_BCHW, wanted, count, norm)
+        return maps if intermediates_only else (features, maps)
+
+    @property
+    def units(self) -> nn.ModuleList:
+        """Parts that maps are taken from, in the order in which they run."""
+        return self.stages
+
+    def _run(
+        self,
+        image_BCHW: Tensor,
+        wanted: Sequence[int] = (),
+        count: int | None = None,
+        norm: bool = False,
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Run the first ``count`` units: their features, normed behind the final one, and maps."""
+        check_image(image_BCHW, self.in_chans, self.smallest_side)
         map_BCHW, maps = image_BCHW, []
-        for index, stage in enumerate(self.stages[: last_wanted + 1 if stop_early else None]):
+        for index, stage in enumerate(self.stages[:count]):
             map_BCHW = to_map(*stage(map_BCHW))
             is_final = index == len(self.feature_info) - 1
             normed = self._normed(map_BCHW) if is_final else map_BCHW
             if index in wanted:
                 # Contiguous, as the maps of the backbones.
                 maps.append((normed if norm else map_BCHW).contiguous())
-        return maps if intermediates_only else (normed, maps)
+        return normed, maps
 
     def prune_intermediate_layers(
         self,
@@ -106,8 +123,8 @@ class InLineClassifier(nn.Module):
         prune_head: bool = True,
     ) -> list[int]:
         """Remove what the maps of ``indices`` do not need; return these stages."""
-        wanted, last_wanted = feature_take_indices(len(self.stages), indices)
-        self.stages = self.stages[: last_wanted + 1]
+        wanted, last_wanted = feature_take_indices(len(self.units), indices)
+        del self.units[last_wanted + 1 :]
         if prune_norm or last_wanted < len(self.feature_info) - 1:
             self.norm = nn.Identity()
         if prune_head:
@@ -130,15 +147,14 @@ class InLineClassifier(nn.Module):
                 block.with_cp = enable
 
     def group_matcher(self, coarse: bool = False) -> dict:
-        """Layers for layer-wise decay, numbered as in ``PyramidBackbone.get_layer_depth``."""
+        """Layers for layer-wise decay, numbered as in ``Backbone.get_layer_depth``."""
+        first = r'embed\.|pos_embed|class_'
         fine = [
-            (r'^stages\.(\d+)\.(?:embed\.|pos_embed)', (0,)),  # with the block behind it
+            (rf'^stages\.(\d+)\.(?:{first})', (0,)),  # with the block behind it
             (r'^stages\.(\d+)\.blocks\.(\d+)', None),
             (r'^norm', (99999,)),  # timm's sign for: with the layer before
         ]
-        return dict(
-            stem=r'^stages\.0\.(?:embed\.|pos_embed)', blocks=r'^stages\.(\d+)' if coarse else fine
-        )
+        return dict(stem=rf'^stages\.0\.(?:{first})', blocks=r'^stages\.(\d+)' if coarse else fine)
 
     def no_weight_decay(self) -> set[str]:
         names = (name for name, _ in self.named_parameters())

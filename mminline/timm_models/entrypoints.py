@@ -1,4 +1,4 @@
-"""Entry points of ``timm.create_model``: the seven published models and their weights' links."""
+"""Entry points of ``timm.create_model``: the ten published models and their weights' links."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,21 +13,25 @@ from timm.models import (
 from torch import nn
 
 from ..checkpoints.download import PUBLISHED, download
-from ..models import InLinePVT, InLineSwin
+from ..models import InLineDeiT, InLinePVT, InLineSwin
+from ..models.backbones.archs import DEIT_ARCHS, DEIT_SIDES, resolve_arch
 from .classifier import InLineClassifier
+from .token_classifier import InLineTokenClassifier
 from .weights import checkpoint_filter_fn
 
-# timm's defaults for size, crop, mean and standard deviation are the ones these models want.
+# timm's defaults for size, crop, mean and standard deviation are the ones these models want,
+# but for the size of two.
+SIZES = {f'deit-{arch}': dict(input_size=(3, side, side)) for arch, side in DEIT_SIDES.items()}
 default_cfgs = generate_default_cfgs(
     {
         f'inline_{name.replace("-", "_")}.in1k': dict(
             url=model.url,
             custom_load=True,
-            pool_size=(7, 7),
             first_conv='stages.0.embed.proj',
             classifier='head.fc',
             paper_name='Bridging the Divide: Reconsidering Softmax and Linear Attention',
             paper_ids='arXiv:2412.06590',
+            **SIZES.get(name, dict(pool_size=(7, 7))),
         )
         for name, model in PUBLISHED.items()
     }
@@ -45,7 +49,7 @@ BACKBONE_OPTIONS = dict(
     local_residual='local_residual',
     streaming='streaming',
 )
-PVT_OPTIONS = dict(BACKBONE_OPTIONS, img_size='pretrain_size')
+PVT_OPTIONS = DEIT_OPTIONS = dict(BACKBONE_OPTIONS, img_size='pretrain_size')
 SWIN_OPTIONS = dict(BACKBONE_OPTIONS, inline_window='inline_window')
 
 
@@ -60,6 +64,15 @@ def make_swin(img_size: int | tuple[int, int] | None = None, **options) -> InLin
     of_backbone, of_head = split_options(options, SWIN_OPTIONS)
     backbone = InLineSwin(**of_backbone)
     return InLineClassifier(backbone, nn.LayerNorm(backbone.out_channels[-1]), **of_head)
+
+
+def make_deit(arch: str | dict, **options) -> InLineTokenClassifier:
+    """Make InLine-DeiT likewise."""
+    of_backbone, of_head = split_options(options, DEIT_OPTIONS)
+    (depth,) = resolve_arch(arch, DEIT_ARCHS)['depths']
+    backbone = InLineDeiT(arch, out_indices=range(depth), **of_backbone)
+    norm = nn.LayerNorm(backbone.out_channels[-1], eps=1e-6)
+    return InLineTokenClassifier(backbone, norm, **of_head)
 
 
 def split_options(options: dict, names: dict[str, str]) -> tuple[dict, dict]:
@@ -91,7 +104,7 @@ def _create(
         pretrained,
         pretrained_cfg=cfg,
         pretrained_filter_fn=checkpoint_filter_fn,
-        feature_cfg=dict(out_indices=(0, 1, 2, 3), feature_cls='getter'),
+        feature_cfg=dict(out_indices=4, feature_cls='getter'),  # the last four
         **options,
     )
 
@@ -136,3 +149,21 @@ def inline_swin_small(pretrained: bool = False, **options) -> nn.Module:
 def inline_swin_base(pretrained: bool = False, **options) -> nn.Module:
     """InLine-Swin-B: 88.4 M parameters, 15.4 G multiply-adds."""
     return _create(make_swin, 'inline_swin_base', pretrained, **{'arch': 'base', **options})
+
+
+@register_model
+def inline_deit_tiny(pretrained: bool = False, **options) -> nn.Module:
+    """InLine-DeiT-T: 6.5 M parameters, 1.1 G multiply-adds."""
+    return _create(make_deit, 'inline_deit_tiny', pretrained, **{'arch': 'tiny', **options})
+
+
+@register_model
+def inline_deit_small(pretrained: bool = False, **options) -> nn.Module:
+    """InLine-DeiT-S, for images of 288 px: 16.7 M parameters, 5.0 G multiply-adds."""
+    return _create(make_deit, 'inline_deit_small', pretrained, **{'arch': 'small', **options})
+
+
+@register_model
+def inline_deit_base(pretrained: bool = False, **options) -> nn.Module:
+    """InLine-DeiT-B, for images of 448 px: 23.8 M parameters, 17.2 G multiply-adds."""
+    return _create(make_deit, 'inline_deit_base', pretrained, **{'arch': 'base', **options})

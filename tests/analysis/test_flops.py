@@ -12,7 +12,7 @@ from torch import nn
 from helpers.shipped_configs import CONFIGS, ROOT, build
 from mminline.analysis import measure_complexity
 from mminline.layers import InLineAttention
-from mminline.models import InLinePVT, InLineSwin
+from mminline.models import InLineDeiT, InLinePVT, InLineSwin
 
 pytestmark = pytest.mark.slow
 
@@ -75,6 +75,8 @@ def test_baselines_have_the_published_number_of_parameters(pattern, millions):
         ('semantic-fpn_inline-pvt-t_40k_ade20k-512x512', (512, 2048)),
         ('upernet_inline-swin-t_160k_ade20k-512x512', (512, 2048)),
         ('upernet_swin-t_160k_ade20k-512x512', (512, 2048)),
+        ('upernet_inline-deit-t_160k_ade20k-512x512', (512, 2048)),
+        ('upernet_deit-t_160k_ade20k-512x512', (512, 2048)),
     ],
 )
 def test_the_metafile_says_what_is_measured(stem, shape):
@@ -114,6 +116,15 @@ def test_softmax_attention_counts_as_the_formula_says():
     embedding = tokens * channels * 3 * 16
     block = (4 + 2 * ratio) * tokens * channels**2 + 2 * 49 * tokens * channels
     assert cost.usual_macs == cost.macs == embedding + 2 * block
+
+
+@pytest.mark.parametrize(
+    ('arch', 'side', 'giga'), [('tiny', 224, 1.1), ('small', 288, 5.0), ('base', 448, 17.2)]
+)
+def test_deit_costs_what_the_paper_says(arch, side, giga):
+    assert measure_complexity(InLineDeiT(arch), (side, side)).usual_macs / 1e9 == pytest.approx(
+        giga, abs=0.06
+    )
 
 
 class ReadsValues(nn.Module):

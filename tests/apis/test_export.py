@@ -79,6 +79,18 @@ def test_a_segmentor_gives_the_class_map_that_mmseg_predicts(
     assert len(classes.unique()) > 1
 
 
+@pytest.mark.parametrize('kind', ['onnx', 'pt2'])
+def test_a_plain_transformer_with_its_class_token_runs_at_any_size(tmp_path, kind):
+    arch = dict(embed_dims=(8,), depths=(2,), num_heads=(2,), mlp_ratios=(2,))
+    head = dict(UPER_HEAD, in_channels=[8, 8])
+    model = build(segmentor('InLineDeiT', arch, head, neck=False, pretrain_size=64))
+
+    path = tmp_path / f'model.{kind}'
+    export_model(model, path, what='backbone', shape=(64, 80), dynamic=True)
+
+    compare_features(path, model.backbone, SHAPES)
+
+
 def test_a_file_for_one_size_refuses_others(tmp_path):
     model = build(segmentor('InLineSwin', SWIN, UPER_HEAD, neck=False))
 

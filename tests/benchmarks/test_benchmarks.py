@@ -122,6 +122,22 @@ def test_scale_tells_the_growth_of_time_per_pixel(quick_run):
     assert f'({large / small / 4:.2f}) |' in quick_run[1].split('ns per pixel (growth)')[1]
 
 
+def test_figure_compares_windows_and_sides_with_softmax_attention(quick_run):
+    folder, printed = quick_run
+    cases = load(quick_run, 'figure')['cases']
+
+    assert [case['name'] for case in cases] == [
+        'Swin-T, window 7, image of 160 x 128',
+        'DeiT-T, image of 64 x 64',
+        'DeiT-T, image of 128 x 128',
+    ]
+    table = printed.split('softmax / InLine')[1]
+    for case in cases:
+        assert list(rows(case)) == ['InLine', 'softmax, fused']
+        assert f'{rows(case)["softmax, fused"]["ratio"]:.2f} |' in table
+    assert (folder / 'figure.png').read_bytes().startswith(b'\x89PNG')
+
+
 def test_detector_tells_the_shares_of_its_parts_in_each_precision(quick_run):
     (case,) = load(quick_run, 'detector')['cases']
 

@@ -6,12 +6,13 @@ import torch
 from helpers import golden
 from mminline.checkpoints import convert_official, find_backbone, unwrap
 from mminline.checkpoints.download import PUBLISHED, published_name
-from mminline.models import InLinePVT, InLineSwin
+from mminline.models import InLineDeiT, InLinePVT, InLineSwin
 
 MODELS = {
     'inline-pvt-t': (InLinePVT, 'tiny'),
     'inline-swin-t': (InLineSwin, 'tiny'),
     'inline-swin-s': (InLineSwin, 'small'),
+    'inline-deit-t': (InLineDeiT, 'tiny'),
 }
 # Parameters with the class head of 1000 classes as published, channels of the last stage.
 PUBLISHED_SIZES = {
@@ -22,6 +23,9 @@ PUBLISHED_SIZES = {
     'swin-tiny': (29_223_544, 768),
     'swin-small': (49_793_296, 768),
     'swin-base': (88_350_120, 1024),
+    'deit-tiny': (6_477_736, 192),
+    'deit-small': (16_734_760, 320),
+    'deit-base': (23_797_096, 384),
 }
 
 
@@ -89,6 +93,18 @@ def test_values_go_to_their_places(pvt_weights):
     assert torch.equal(grid[0, 5, 7], pvt_weights['pos_embed1'][0, 5 * 56 + 7])
 
 
+def test_position_of_the_class_token_of_deit_becomes_a_weight_of_its_own():
+    official = golden.official_state_dict('inline-deit-t')
+    converted = convert_official(official)
+    position = official['pos_embed']
+    assert torch.equal(converted['stages.0.class_position'], position[:, :1])
+    assert torch.equal(converted['stages.0.class_token'], official['cls_token'])
+    # Tokens run along rows of the grid.
+    assert torch.equal(converted['stages.0.pos_embed'][0, 5, 7], position[0, 1 + 5 * 14 + 7])
+    with pytest.raises(ValueError, match=r'square grid, got pos_embed of shape \(1, 195, 192\)'):
+        convert_official({**official, 'pos_embed': position[:, 1:]})
+
+
 def test_patch_merging_of_swin_belongs_to_the_stage_behind_it():
     official = empty_official('inline-swin-t')
     official['layers.1.downsample.reduction.weight'] = torch.randn(384, 768)
@@ -100,9 +116,9 @@ def test_patch_merging_of_swin_belongs_to_the_stage_behind_it():
 
 
 def test_unknown_keys_are_an_error_that_names_them(pvt_weights):
-    with pytest.raises(ValueError, match=r'got cls_token, block1\.0\.attn\.sr\.weight$'):
+    with pytest.raises(ValueError, match=r'got dist_token, block1\.0\.attn\.sr\.weight$'):
         convert_official(
-            {**pvt_weights, 'cls_token': torch.zeros(1), 'block1.0.attn.sr.weight': torch.zeros(1)}
+            {**pvt_weights, 'dist_token': torch.zeros(1), 'block1.0.attn.sr.weight': torch.zeros(1)}
         )
 
 
@@ -126,14 +142,19 @@ def test_a_position_embedding_that_is_not_square_is_an_error(pvt_weights):
 def test_sizes_in_the_table_of_published_models_are_those_of_the_paper():
     assert PUBLISHED.keys() == PUBLISHED_SIZES.keys()
     for name, (with_head, channels) in PUBLISHED_SIZES.items():
-        final_norm = 2 * channels if name.startswith('swin') else 0
+        final_norm = 0 if name.startswith('pvt') else 2 * channels
         head = 1000 * (channels + 1)
         assert PUBLISHED[name].num_parameters == with_head - head - final_norm
 
 
 @pytest.mark.parametrize(
     ('name', 'model'),
-    [('inline-pvt-t', 'pvt-tiny'), ('inline-swin-t', 'swin-tiny'), ('inline-swin-s', 'swin-small')],
+    [
+        ('inline-pvt-t', 'pvt-tiny'),
+        ('inline-swin-t', 'swin-tiny'),
+        ('inline-swin-s', 'swin-small'),
+        ('inline-deit-t', 'deit-tiny'),
+    ],
 )
 def test_a_published_model_is_recognised_by_its_stages(name, model):
     weights = convert_official(empty_official(name))
@@ -178,6 +199,7 @@ def test_what_holds_no_weights_is_an_error(checkpoint, message):
     [
         ('block1.0.norm1.weight', 'official InLine-PVT'),
         ('layers.0.blocks.0.norm1.weight', 'official InLine-Swin'),
+        ('blocks.0.norm1.weight', 'official InLine-DeiT'),
         ('stages.0.blocks.0.norm1.weight', 'mminline'),
     ],
 )
@@ -203,6 +225,7 @@ def test_kinds_are_recognised_by_themselves_and_under_a_prefix(key, kind, prefix
         (['backbone.block1.0.x'], None, r"prefix has to be 'backbone\.', .* got prefix=None"),
         (['block1.0.x'], 'backbone.', r"prefix has to be None, .* got prefix='backbone\.'"),
         (['conv_block1.0.x'], None, r'InLine backbone, got the keys conv_block1\.0\.x$'),
+        (['layers.1.blocks.0.x'], None, r'InLine backbone, got the keys layers\.1\.blocks\.0\.x$'),
     ],
 )
 def test_a_backbone_that_is_not_found_is_an_error_that_tells_where_to_look(keys, prefix, message):

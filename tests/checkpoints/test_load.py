@@ -9,7 +9,7 @@ from mmengine.registry import MODELS
 from helpers import golden
 from helpers.tiny import SIZES, SWIN_SIZES, build
 from mminline.checkpoints import convert_official, load_pretrained
-from mminline.models import InLinePVT, InLineSwin
+from mminline.models import InLineDeiT, InLinePVT, InLineSwin
 
 
 def save(weights, path):
@@ -200,3 +200,17 @@ def test_mmengine_records_where_the_values_came_from(tmp_path):
     load_pretrained(backbone, path)
 
     assert {entry['init_info'] for entry in record.values()} == {f'Pretrained: load from {path}'}
+
+
+def test_positions_of_another_grid_are_resized_and_the_class_token_keeps_its_own(tmp_path):
+    official = golden.official_state_dict('inline-deit-t')
+    torch.save({'model': official}, tmp_path / 'deit.pth')
+    model = InLineDeiT(pretrain_size=(96, 160))
+    load_pretrained(model, tmp_path / 'deit.pth')
+
+    (stage,) = model.stages
+    grid = official['pos_embed'][:, 1:].unflatten(1, (14, 14)).permute(0, 3, 1, 2).double()
+    resized = F.interpolate(grid, (6, 10), mode='bilinear', align_corners=False)
+    torch.testing.assert_close(stage.pos_embed.detach(), resized.permute(0, 2, 3, 1).float())
+    assert torch.equal(stage.class_position, official['pos_embed'][:, :1])
+    assert torch.equal(stage.class_token, official['cls_token'])

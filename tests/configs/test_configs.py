@@ -1,5 +1,7 @@
 """Every config as it is shipped: it builds, learns and predicts."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -14,7 +16,7 @@ from helpers.shipped_configs import DETECTORS, PUBLISHED, SEGMENTORS, build, loa
 
 pytestmark = pytest.mark.slow
 
-BASELINES = [stem for stem in PUBLISHED if '_pvt-' in stem or '_swin-' in stem]
+BASELINES = [stem for stem in PUBLISHED if re.search('_(pvt|swin|deit)-', stem)]
 
 
 def without_drop_path(model: nn.Module) -> nn.Module:
@@ -114,13 +116,22 @@ def test_a_segmentor_builds_learns_and_predicts(stem):
     assert labels.max() < model.decode_head.num_classes
 
 
+def forget_channels(model: dict) -> None:
+    """Take out of a model what follows from the channels of its backbone."""
+    del model['neck']['in_channels'], model['neck']['out_channels']
+    for head in ('decode_head', 'auxiliary_head'):
+        del model[head]['in_channels']
+
+
 @pytest.mark.parametrize('stem', BASELINES)
 def test_a_baseline_differs_from_its_inline_config_in_the_backbone_only(stem):
-    inline = stem.replace('_pvt-', '_inline-pvt-').replace('_swin-', '_inline-swin-')
+    inline = re.sub('_(pvt|swin|deit)-', r'_inline-\1-', stem)
     sides = []
     for config in (load(stem).to_dict(), load(inline).to_dict()):
         backbone = config['model'].pop('backbone')
         config.pop('checkpoint', None)
+        if '_deit-' in stem:  # InLine-DeiT-S and -B are narrower than DeiT-S and -B
+            forget_channels(config['model'])
         sides.append((config, backbone['drop_path_rate']))
 
     assert sides[0] == sides[1]
@@ -134,6 +145,6 @@ def test_a_config_starts_from_published_weights_of_its_own_size(stem):
 
     assert word in backbone.init_cfg.checkpoint
     if '_inline-' in stem:
-        family = 'pvt' if backbone.type == 'mminline.InLinePVT' else 'swin'
+        family = backbone.type.removeprefix('mminline.InLine').lower()
         assert backbone.arch == word
         assert backbone.init_cfg.checkpoint == f'inline://{family}-{word}'

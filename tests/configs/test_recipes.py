@@ -22,6 +22,8 @@ CASCADE_SWIN_3X = 'cascade-mask-rcnn_inline-swin-t_fpn_3x_coco'
 RETINANET_PVT = 'retinanet_inline-pvt-t_fpn_1x_coco'
 FPN_PVT = 'semantic-fpn_inline-pvt-t_40k_ade20k-512x512'
 UPERNET_SWIN = 'upernet_inline-swin-t_160k_ade20k-512x512'
+UPERNET_DEIT = 'upernet_inline-deit-t_160k_ade20k-512x512'
+UPERNET_SOFTMAX_DEIT = 'upernet_deit-t_160k_ade20k-512x512'
 EPOCH = 600  # iterations: longer than the warm-up, shorter than an epoch of COCO
 
 
@@ -87,8 +89,9 @@ def test_semantic_fpn_has_a_poly_schedule_without_warm_up():
     assert rates == pytest.approx([*expected, 0], rel=1e-3)
 
 
-def test_upernet_warms_up_and_falls_in_a_straight_line():
-    config = load(UPERNET_SWIN)
+@pytest.mark.parametrize('stem', [UPERNET_SWIN, UPERNET_DEIT])
+def test_upernet_warms_up_and_falls_in_a_straight_line(stem):
+    config = load(stem)
 
     rates = rates_at(config, 0, 750, 1500, 80750, 159999)
 
@@ -104,6 +107,8 @@ def test_upernet_warms_up_and_falls_in_a_straight_line():
         (MASK_SWIN, 0.05, ('norm', 'relative_position_bias_table')),
         (CASCADE_SWIN, 0.05, ('norm', 'relative_position_bias_table')),
         (UPERNET_SWIN, 0.01, ('norm', 'relative_position_bias_table')),
+        (UPERNET_DEIT, 0.01, ('norm', 'pos_embed', 'class_token', 'class_position')),
+        (UPERNET_SOFTMAX_DEIT, 0.01, ('ln1', 'ln2', 'pos_embed', 'cls_token')),
         ('mask-rcnn_swin-t_fpn_1x_coco', 0.05, ('norm', 'relative_position_bias_table')),
     ],
 )
@@ -123,7 +128,7 @@ def test_weight_decay_spares_what_the_recipe_says(stem, decay, exempt):
     assert decays == {
         name: 0 if any(word in name for word in exempt) else decay for name in names.values()
     }
-    if exempt:
+    if 'swin' in stem:
         assert {'backbone.norm3.weight', 'backbone.norm0.bias'} <= {
             name for name, value in decays.items() if value == 0
         }
@@ -144,6 +149,7 @@ DROP_PATHS = {
     'cascade-mask-rcnn_inline-swin-{}_fpn_3x_coco': dict(t=0.1, s=0.1, b=0.4),
     'semantic-fpn_inline-pvt-{}_40k_ade20k-512x512': dict(t=0.1, s=0.1, m=0.2, l=0.1),
     'upernet_inline-swin-{}_160k_ade20k-512x512': dict(t=0.3, s=0.3, b=0.5),
+    'upernet_inline-deit-{}_160k_ade20k-512x512': dict(t=0.1, s=0.1, b=0.1),
 }
 
 
@@ -177,7 +183,7 @@ def test_cascade_heads_regress_decoded_boxes_of_each_class():
         assert head.loss_bbox == dict(type='GIoULoss', loss_weight=10.0)
 
 
-@pytest.mark.parametrize('stem', [FPN_PVT, UPERNET_SWIN])
+@pytest.mark.parametrize('stem', [FPN_PVT, UPERNET_SWIN, UPERNET_DEIT])
 def test_segmentors_know_the_classes_of_ade20k_and_test_whole_images(stem):
     model = load(stem).model
 

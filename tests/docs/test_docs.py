@@ -10,7 +10,7 @@ import torch
 
 from mminline.layers import Block, InLineAttention, SoftmaxAttention, functional
 from mminline.layers.attention import inline
-from mminline.models import InLinePVT, InLineSwin
+from mminline.models import InLineDeiT, InLinePVT, InLineSwin
 
 pytestmark = pytest.mark.slow
 
@@ -71,7 +71,8 @@ def stage_shapes(backbone, sides):
             record(block.attn.qkv if softmax else block.attn, shapes, 'attention', True)
             record(block.mlp.fc1, shapes, 'hidden')
             stages.append(shapes)
-        for shapes, output in zip(stages, model(torch.empty(BATCH, 3, *sides)), strict=True):
+        # A plain transformer has one stage and several outputs of one shape.
+        for shapes, output in zip(stages, model(torch.empty(BATCH, 3, *sides)), strict=False):
             shapes['output'] = tuple(output.shape)
     return stages
 
@@ -95,12 +96,21 @@ def test_the_shapes_of_the_flow_are_those_of_the_backbone(backbone, title, colum
         assert said == {column: shapes[column] for column in columns}
 
 
+@pytest.mark.parametrize('sides', [(224, 224), (800, 1333)], ids=str)
+def test_the_shapes_of_a_plain_transformer_are_those_of_the_backbone(sides):
+    rows = table_rows(ARCHITECTURE.split('**InLine-DeiT-T**')[1])
+    (row,) = [row for row in rows if row[0] == '{} x {}'.format(*sides)]
+    (shapes,) = stage_shapes(InLineDeiT, sides)
+    columns = ['embedding', 'tokens', 'hidden', 'output']
+    assert [shape_of(cell, B=BATCH) for cell in row[1:]] == [shapes[column] for column in columns]
+
+
 def spy(monkeypatch, owner, name, shapes):
     """Keep the shapes of what a function returns."""
     function = getattr(owner, name)
 
-    def spied(*args):
-        result = function(*args)
+    def spied(*args, **options):
+        result = function(*args, **options)
         parts = result if isinstance(result, tuple) else (result,)
         shapes[name] = [tuple(part.shape) for part in parts]
         return result

@@ -9,9 +9,16 @@ from mmengine.registry import DefaultScope
 from torch import nn
 
 from helpers.tiny import BACKBONES, build
-from mminline.models import InLinePVT, InLineSwin
+from mminline.models import InLineDeiT, InLinePVT, InLineSwin
 
 WEIGHT_DECAY = 0.05
+UNDECAYED = (
+    '.bias',
+    'pos_embed',
+    'class_token',
+    'class_position',
+    'relative_position_bias_table',
+)
 
 
 class Detector(nn.Module):
@@ -76,6 +83,17 @@ def settings(model, optimizer):
                 'norm3.bias': 9,
             },
         ),
+        (
+            InLineDeiT,
+            {
+                'stages.0.embed.proj.weight': 0,
+                'stages.0.pos_embed': 0,
+                'stages.0.class_token': 0,
+                'stages.0.class_position': 0,
+                'stages.0.blocks.0.attn.qkv.weight': 1,
+                'stages.0.blocks.3.mlp.fc1.bias': 4,
+            },
+        ),
     ],
 )
 def test_layers_count_from_the_first_embedding_to_what_is_fresh(backbone, numbers):
@@ -111,7 +129,7 @@ def test_norms_biases_positions_and_tables_are_not_decayed(backbone):
     norms = ('norm', 'head.1', 'head.2')
     for name, (_, decay) in settings(model, make_optimizer(model, decay_rate=0.9)).items():
         plain = (
-            name.endswith(('.bias', 'pos_embed', 'relative_position_bias_table'))
+            name.endswith(UNDECAYED)
             or name.split('.')[-2].startswith('norm')
             or name.startswith(norms)
         )

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 DATA = Path(__file__).parents[1] / 'data'
-NAMES = ('inline-pvt-t', 'inline-swin-t', 'inline-swin-s')
+NAMES = ('inline-pvt-t', 'inline-swin-t', 'inline-swin-s', 'inline-deit-t')
 
 
 def official_shapes(name: str) -> dict[str, tuple[int, ...]]:

@@ -3,21 +3,27 @@
 import torch
 from torch import Tensor, nn
 
-from mminline.models import InLinePVT, InLineSwin
+from mminline.models import InLineDeiT, InLinePVT, InLineSwin
 
 SIZES = dict(
     embed_dims=(8, 16, 24, 32), depths=(2, 1, 2, 1), num_heads=(1, 2, 3, 4), mlp_ratios=(2, 2, 1, 1)
 )
 # Stage 1 starts InLine and goes on softmax, stage 2 and 4 are of one kind, stage 3 is mixed.
 SWIN_SIZES = dict(SIZES, depths=(3, 2, 2, 1), inline_depths=(1, 2, 1, 0))
-BACKBONES = [InLinePVT, InLineSwin]
+# Four blocks, so that all backbones have four outputs.
+DEIT_SIZES = dict(embed_dims=(8,), depths=(4,), num_heads=(2,), mlp_ratios=(2,))
+ARCHS = {InLinePVT: SIZES, InLineSwin: SWIN_SIZES, InLineDeiT: DEIT_SIZES}
+BACKBONES = list(ARCHS)
+PYRAMIDS = [InLinePVT, InLineSwin]
+STRIDES = {InLinePVT: (4, 8, 16, 32), InLineSwin: (4, 8, 16, 32), InLineDeiT: (16, 16, 16, 16)}
+CHANNELS = {InLinePVT: (8, 16, 24, 32), InLineSwin: (8, 16, 24, 32), InLineDeiT: (8, 8, 8, 8)}
 
 
 def build(backbone: type, **options) -> nn.Module:
     """A tiny backbone whose biases, norms and tables are random too, so that each has a say."""
     torch.manual_seed(0)
-    sizes = SIZES if backbone is InLinePVT else SWIN_SIZES
-    return randomize(backbone(**{'arch': sizes, **options}))
+    defaults = dict(arch=ARCHS[backbone], out_indices=(0, 1, 2, 3))
+    return randomize(backbone(**{**defaults, **options}))
 
 
 def randomize(module: nn.Module, std: float = 0.2) -> nn.Module:

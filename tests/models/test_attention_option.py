@@ -8,9 +8,9 @@ from mmengine.registry import DefaultScope
 from torch import nn
 from torch.testing import assert_close
 
-from helpers.tiny import BACKBONES, build, gradients, image, weighted_sum
+from helpers.tiny import BACKBONES, PYRAMIDS, build, gradients, image, weighted_sum
 from mminline.layers import InLineAttention, SoftmaxAttention
-from mminline.models import InLinePVT, InLineSwin
+from mminline.models import InLineDeiT, InLinePVT, InLineSwin
 from mminline.registry import MODELS
 
 
@@ -52,14 +52,18 @@ def test_in_swin_a_kind_replaces_the_inline_blocks_alone():
             assert (layer.window_size is None) == isinstance(usual, InLineAttention)
 
 
-@pytest.mark.parametrize('backbone', BACKBONES)
 @pytest.mark.parametrize(
-    'attention',
+    ('backbone', 'attention'),
     [
-        dict(type='SoftmaxAttention', window_size=3),
-        dict(type='SoftmaxAttention', window_size=None),
-        dict(type='InLineAttention', feature_map='exp', injective=False),
-        dict(type=InLineAttention, window_size=4),
+        (backbone, attention)
+        for backbone in BACKBONES
+        for attention in (
+            dict(type='SoftmaxAttention', window_size=3),
+            dict(type='SoftmaxAttention', window_size=None),
+            dict(type='InLineAttention', feature_map='exp', injective=False),
+            dict(type=InLineAttention, window_size=4),
+        )
+        if backbone in PYRAMIDS or attention.get('window_size') is None
     ],
     ids=str,
 )
@@ -112,6 +116,13 @@ def test_bad_kinds_and_switches_of_another_kind_are_refused(backbone, options, m
     options = {'attention': dict(type='SoftmaxAttention'), **options}
     with pytest.raises(ValueError, match=message):
         build(backbone, **options)
+
+
+def test_class_tokens_reach_the_layer_and_are_in_no_window():
+    model = build(InLineDeiT, attention=dict(type='SoftmaxAttention', window_size=None))
+    assert {layer.num_extra_tokens for layer in attention_layers(model)[0]} == {1}
+    with pytest.raises(ValueError, match='window_size has to be None with tokens in front'):
+        build(InLineDeiT, attention=dict(type='SoftmaxAttention'))
 
 
 def test_an_option_that_a_kind_does_not_know_is_refused():

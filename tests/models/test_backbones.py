@@ -1,4 +1,4 @@
-"""The contract of both backbones: parameters, maps at any size, independence, clear refusals."""
+"""The contract of all backbones: parameters, maps at any size, independence, clear refusals."""
 
 import copy
 
@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.testing import assert_close
 
-from helpers.tiny import BACKBONES, SIZES, build, image
-from mminline.models import InLinePVT, InLineSwin
+from helpers.tiny import BACKBONES, CHANNELS, PYRAMIDS, SIZES, STRIDES, build, image
+from mminline.models import InLineDeiT, InLinePVT, InLineSwin
 
 # Parameters of the published classifiers, head for 1000 classes included (arXiv:2412.06590).
 PUBLISHED_PARAMETERS = [
@@ -20,6 +20,9 @@ PUBLISHED_PARAMETERS = [
     (InLineSwin, 'tiny', 29_223_544),
     (InLineSwin, 'small', 49_793_296),
     (InLineSwin, 'base', 88_350_120),
+    (InLineDeiT, 'tiny', 6_477_736),
+    (InLineDeiT, 'small', 16_734_760),
+    (InLineDeiT, 'base', 23_797_096),
 ]
 # From the smallest on: odd, long, the pre-training size, twice it, its area in another shape.
 SIDES = [(32, 32), (33, 33), (32, 160), (61, 97), (224, 224), (448, 448), (112, 448)]
@@ -34,7 +37,7 @@ def test_each_size_has_the_published_number_of_parameters(backbone, arch, publis
         if not name.startswith('norm')
     )
     last = model.out_channels[-1]
-    final_norm = 2 * last if backbone is InLineSwin else 0
+    final_norm = 0 if backbone is InLinePVT else 2 * last
     assert own + final_norm + 1000 * (last + 1) == published
 
 
@@ -52,8 +55,8 @@ def test_maps_have_a_cell_for_each_stride_begun(backbone, sides, batch):
     with torch.no_grad():
         maps = model(image(batch, 3, *sides))
     assert isinstance(maps, tuple)
-    assert model.strides == (4, 8, 16, 32)
-    assert model.out_channels == SIZES['embed_dims']
+    assert model.strides == STRIDES[backbone]
+    assert model.out_channels == CHANNELS[backbone]
     for feature, channels, stride in zip(maps, model.out_channels, model.strides, strict=True):
         assert feature.shape == (batch, channels, *(-(-side // stride) for side in sides))
         assert feature.isfinite().all()
@@ -107,7 +110,7 @@ def test_traced_model_can_be_saved_and_gives_the_same_maps(backbone, with_grad, 
     assert_close(torch.jit.load(tmp_path / 'model.pt')(images), model(images))
 
 
-@pytest.mark.parametrize('backbone', BACKBONES)
+@pytest.mark.parametrize('backbone', PYRAMIDS)
 def test_three_stages_make_three_maps_and_a_smaller_least_image(backbone):
     arch = {key: values[:3] for key, values in SIZES.items()}
     if backbone is InLineSwin:
@@ -120,8 +123,8 @@ def test_three_stages_make_three_maps_and_a_smaller_least_image(backbone):
 @pytest.mark.parametrize(
     ('shape', 'message'),
     [
-        ((1, 3, 31, 64), r'at least 32 x 32 px for 4 stages, got \(31, 64\)'),
-        ((1, 3, 64, 31), r'at least 32 x 32 px for 4 stages, got \(64, 31\)'),
+        ((1, 3, 31, 64), r'at least 32 x 32 px for this backbone, got \(31, 64\)'),
+        ((1, 3, 64, 31), r'at least 32 x 32 px for this backbone, got \(64, 31\)'),
         ((1, 4, 64, 64), r'shape \(B, 3, H, W\), got \(1, 4, 64, 64\)'),
         ((3, 64, 64), r'shape \(B, 3, H, W\), got \(3, 64, 64\)'),
     ],
@@ -162,6 +165,29 @@ def test_position_embeddings_fit_the_grid_of_each_stage(sides):
         assert_close(positioned - tokens, position.flatten(2).transpose(1, 2))
 
 
+@pytest.mark.parametrize('sides', [(64, 64), (32, 128), (60, 100)])
+def test_class_token_and_its_position_stand_in_front_of_the_grid_at_any_size(sides):
+    model = build(InLineDeiT, pretrain_size=64).double().eval()
+    (stage,) = model.stages
+    (_, embedded), ((tokens,), _) = capture(
+        model, [stage.embed, stage.drop], image(1, 3, *sides, dtype=torch.float64)
+    )
+    patches, hw_shape = embedded
+    assert hw_shape == tuple(-(-side // 16) for side in sides)
+    position = stage.pos_embed.permute(0, 3, 1, 2)
+    if sides != (64, 64):
+        position = F.interpolate(position, hw_shape, mode='bilinear', align_corners=False)
+    assert_close(tokens[:, 1:] - patches, position.flatten(2).transpose(1, 2))
+    assert_close(tokens[:, :1], stage.class_token + stage.class_position)
+
+
+@pytest.mark.parametrize(('arch', 'side'), [('tiny', 14), ('small', 18), ('base', 28)])
+def test_position_embedding_of_a_published_deit_has_the_grid_of_its_pre_training(arch, side):
+    with torch.device('meta'):
+        assert InLineDeiT(arch).stages[0].pos_embed.shape[1:3] == (side, side)
+        assert InLineDeiT(arch, pretrain_size=(64, 96)).stages[0].pos_embed.shape[1:3] == (4, 6)
+
+
 @pytest.mark.parametrize(
     ('size', 'heights', 'widths'),
     [
@@ -197,8 +223,5 @@ def test_shapes_can_be_asked_for_without_computing(backbone):
     with torch.device('meta'):
         outputs = build(backbone)(torch.empty(1, 3, 800, 1333))
     assert [output.shape[-2:] for output in outputs] == [
-        (200, 334),
-        (100, 167),
-        (50, 84),
-        (25, 42),
+        (-(-800 // stride), -(-1333 // stride)) for stride in STRIDES[backbone]
     ]

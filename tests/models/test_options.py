@@ -7,13 +7,20 @@ import torch
 from torch.testing import assert_close
 
 from helpers.attention_layers import inline_layer, softmax_layer, windowed_inline_layer
-from helpers.tiny import BACKBONES, SIZES, SWIN_SIZES, build, image
+from helpers.tiny import (
+    ARCHS,
+    BACKBONES,
+    CHANNELS,
+    DEIT_SIZES,
+    PYRAMIDS,
+    SIZES,
+    STRIDES,
+    SWIN_SIZES,
+    build,
+    image,
+)
 from mminline.layers import InLineAttention, SoftmaxAttention
-from mminline.models import InLinePVT, InLineSwin
-
-
-def sizes_of(backbone):
-    return SIZES if backbone is InLinePVT else SWIN_SIZES
+from mminline.models import InLineDeiT, InLinePVT, InLineSwin
 
 
 @pytest.mark.parametrize('backbone', BACKBONES)
@@ -25,11 +32,11 @@ def test_out_indices_choose_among_the_same_maps(backbone, out_indices):
     )
     maps = full(image(1, 3, 64, 64))
     assert_close(some(image(1, 3, 64, 64)), tuple(maps[index] for index in out_indices))
-    assert some.strides == tuple(4 * 2**index for index in out_indices)
-    assert some.out_channels == tuple(SIZES['embed_dims'][index] for index in out_indices)
+    assert some.strides == tuple(STRIDES[backbone][index] for index in out_indices)
+    assert some.out_channels == tuple(CHANNELS[backbone][index] for index in out_indices)
 
 
-def test_swin_norms_each_output_and_pvt_none():
+def test_swin_norms_each_output_and_the_others_none():
     model = build(InLineSwin, out_indices=(1, 3)).double().eval()
     raw = build(InLineSwin, out_indices=(1, 3)).double().eval()
     for index in (1, 3):
@@ -38,7 +45,8 @@ def test_swin_norms_each_output_and_pvt_none():
     for index, feature, bare in zip((1, 3), model(images), raw(images), strict=True):
         norm = getattr(model, f'norm{index}')
         assert_close(feature, norm(bare.permute(0, 2, 3, 1)).permute(0, 3, 1, 2))
-    assert not [name for name, _ in build(InLinePVT).named_children() if name.startswith('norm')]
+    for other in (InLinePVT, InLineDeiT):
+        assert [name for name, _ in build(other).named_children()] == ['stages']
 
 
 @pytest.mark.parametrize('backbone', BACKBONES)
@@ -117,10 +125,19 @@ def test_inline_window_not_smaller_than_the_grid_changes_nothing(inline_window):
     [
         (dict(arch='huge'), "arch has to be one of .*'tiny'.* or a dict, got arch='huge'"),
         (dict(out_indices=(0, 4)), r'from 0 to 3, got out_indices=\(0, 4\)'),
-        (dict(out_indices=(-1,)), r'ascending stages from 0 to 3, got out_indices=\(-1,\)'),
-        (dict(out_indices=(2, 1)), r'ascending stages from 0 to 3, got out_indices=\(2, 1\)'),
-        (dict(out_indices=(1, 1)), r'ascending stages from 0 to 3, got out_indices=\(1, 1\)'),
-        (dict(out_indices=()), r'ascending stages from 0 to 3, got out_indices=\(\)'),
+        (
+            dict(out_indices=(-1,)),
+            r'ascending (stages|blocks) from 0 to 3, got out_indices=\(-1,\)',
+        ),
+        (
+            dict(out_indices=(2, 1)),
+            r'ascending (stages|blocks) from 0 to 3, got out_indices=\(2, 1\)',
+        ),
+        (
+            dict(out_indices=(1, 1)),
+            r'ascending (stages|blocks) from 0 to 3, got out_indices=\(1, 1\)',
+        ),
+        (dict(out_indices=()), r'ascending (stages|blocks) from 0 to 3, got out_indices=\(\)'),
         (dict(frozen_stages=5), 'from -1 to 4, got frozen_stages=5'),
         (dict(frozen_stages=-2), 'from -1 to 4, got frozen_stages=-2'),
         (dict(drop_rate=1.5), 'between 0 and 1, but got 1.5'),
@@ -133,10 +150,10 @@ def test_inline_window_not_smaller_than_the_grid_changes_nothing(inline_window):
 )
 def test_bad_options_are_refused_with_what_was_wanted_and_what_came(backbone, options, message):
     with pytest.raises(ValueError, match=message):
-        backbone(**{'arch': sizes_of(backbone), **options})
+        backbone(**{'arch': ARCHS[backbone], 'out_indices': (0, 1, 2, 3), **options})
 
 
-@pytest.mark.parametrize('backbone', BACKBONES)
+@pytest.mark.parametrize('backbone', PYRAMIDS)
 @pytest.mark.parametrize(
     ('changes', 'message'),
     [
@@ -148,10 +165,15 @@ def test_bad_options_are_refused_with_what_was_wanted_and_what_came(backbone, op
     ],
 )
 def test_bad_sizes_are_refused_with_what_was_wanted_and_what_came(backbone, changes, message):
-    arch = {**sizes_of(backbone), **changes}
+    arch = {**ARCHS[backbone], **changes}
     arch = {key: values for key, values in arch.items() if values is not None}
     with pytest.raises(ValueError, match=message):
         backbone(arch)
+
+
+def test_a_plain_transformer_has_one_stage():
+    with pytest.raises(ValueError, match='InLineDeiT has to have one stage, got arch='):
+        InLineDeiT(SIZES)
 
 
 @pytest.mark.parametrize(
@@ -173,6 +195,8 @@ def test_bad_inline_window_and_pre_training_size_are_refused():
         message = re.escape(f'at least 1, got pretrain_size={size}')
         with pytest.raises(ValueError, match=message):
             InLinePVT(SIZES, pretrain_size=size)
+        with pytest.raises(ValueError, match=message):
+            InLineDeiT(DEIT_SIZES, pretrain_size=size)
 
 
 @pytest.mark.parametrize('backbone', BACKBONES)
@@ -182,8 +206,8 @@ def test_options_of_another_type_and_misspelt_keywords_are_refused(backbone):
     with pytest.raises(
         TypeError, match='depths of an arch has to be a list or tuple, got depths=2'
     ):
-        backbone(arch=dict(sizes_of(backbone), depths=2))
-    with pytest.raises(TypeError, match='list or tuple of stages, got out_indices=3'):
-        backbone(arch=sizes_of(backbone), out_indices=3)
+        backbone(arch=dict(ARCHS[backbone], depths=2))
+    with pytest.raises(TypeError, match=r'list or tuple of (stages|blocks), got out_indices=3'):
+        backbone(arch=ARCHS[backbone], out_indices=3)
     with pytest.raises(TypeError, match='drop_path'):
-        backbone(arch=sizes_of(backbone), drop_path=0.1)
+        backbone(arch=ARCHS[backbone], drop_path=0.1)

@@ -7,7 +7,7 @@ from torch import nn
 from helpers.golden import golden_image, golden_outputs, official_state_dict
 from mminline.checkpoints import convert_official
 from mminline.layers import InLineAttention
-from mminline.models import InLinePVT, InLineSwin
+from mminline.models import InLineDeiT, InLinePVT, InLineSwin
 
 pytestmark = pytest.mark.slow
 
@@ -65,3 +65,22 @@ def test_inference_gives_the_published_values(published, dtype):
     model, sizes, golden = published
     for size in sizes:
         assert largest_error(model, size, golden, dtype) < TOLERANCES[dtype]
+
+
+@pytest.mark.parametrize('dtype', TOLERANCES)
+@pytest.mark.parametrize('folded', [True, False])
+@pytest.mark.parametrize('with_grad', [True, False])
+def test_deit_gives_the_published_tokens_and_maps(with_grad, folded, dtype, monkeypatch):
+    monkeypatch.setattr(InLineAttention, 'folded', folded)
+    model, golden = InLineDeiT().to(dtype).eval(), golden_outputs('inline-deit-t')
+    model.load_state_dict(convert_official(official_state_dict('inline-deit-t')))
+    with torch.set_grad_enabled(with_grad):
+        maps = model(golden_image(224, 224).to(dtype))
+        # As a timm classifier does: all blocks, the class token kept.
+        tokens, hw_shape = model.stages[0](golden_image(224, 224).to(dtype))
+
+    assert tokens.shape == tuple(golden['224x224_tokens_shape']) and hw_shape == (14, 14)
+    values = tokens.flatten()[torch.from_numpy(golden['224x224_tokens_idx'])].double()
+    difference = (values - torch.from_numpy(golden['224x224_tokens_val'])).abs().max()
+    assert difference < TOLERANCES[dtype] * float(golden['224x224_tokens_std'])
+    assert torch.equal(maps[-1].flatten(2).transpose(1, 2), tokens[:, 1:])

@@ -5,9 +5,8 @@ import torch
 from torch.testing import assert_close
 
 from helpers.tiny import (
+    ARCHS,
     BACKBONES,
-    SIZES,
-    SWIN_SIZES,
     build,
     gradients,
     image,
@@ -15,7 +14,7 @@ from helpers.tiny import (
     weighted_sum,
 )
 from mminline.layers import InLineAttention
-from mminline.models import InLinePVT, InLineSwin
+from mminline.models import InLineDeiT, InLinePVT, InLineSwin
 
 
 def backward(model, images):
@@ -41,6 +40,7 @@ def key_bias_gradients(model):
         (InLinePVT, dict(feature_map='leaky_relu')),
         (InLinePVT, dict(feature_map='exp', injective=False)),
         (InLineSwin, dict(feature_map='relu', local_residual=False)),
+        (InLineDeiT, {}),
     ],
 )
 def test_every_parameter_gets_a_gradient(backbone, options, folded, monkeypatch):
@@ -97,9 +97,10 @@ def test_checkpointing_reaches_every_block(backbone):
 
 
 def frozen_prefixes(backbone, frozen_stages):
-    prefixes = [f'stages.{stage}.' for stage in range(frozen_stages)]
+    units = 'stages.0.blocks' if backbone is InLineDeiT else 'stages'
+    prefixes = [f'{units}.{unit}.' for unit in range(frozen_stages)]
     if frozen_stages >= 0:
-        prefixes += ['stages.0.embed.', 'stages.0.pos_embed', 'stages.0.drop.']
+        prefixes += [f'stages.0.{part}' for part in ('embed.', 'pos_embed', 'class_', 'drop.')]
     if backbone is InLineSwin:
         prefixes += [f'norm{stage}.' for stage in range(frozen_stages)]
     return tuple(prefixes)
@@ -164,14 +165,16 @@ def test_dropping_acts_in_training_alone(backbone, options):
 @pytest.mark.parametrize('backbone', BACKBONES)
 def test_dropping_can_be_kept_on_by_itself_in_inference(backbone, part):
     # The way to sample several predictions of one image.
-    # The first map, because its blocks are the ones that bands are made for.
+    # The first map, because its blocks are the ones that bands are made for; the first block of
+    # a plain transformer has no drop path yet.
+    index = 1 if backbone is InLineDeiT else 0
     model = build(backbone, drop_rate=0.3, drop_path_rate=0.9).eval()
     images = image(16, 3, 64, 64)
     with torch.inference_mode():
-        full = model(images)[0]
+        full = model(images)[index]
         for name, module in model.named_modules():
             module.train(name.endswith(part))
-        assert (model(images)[0] - full).abs().max() > 1e-3
+        assert (model(images)[index] - full).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize('backbone', BACKBONES)
@@ -180,7 +183,7 @@ def test_drop_rate_acts_after_embedding_projection_and_mlp(backbone):
     rates = {
         name: part.p for name, part in model.named_modules() if isinstance(part, torch.nn.Dropout)
     }
-    depths = (SIZES if backbone is InLinePVT else SWIN_SIZES)['depths']
+    depths = ARCHS[backbone]['depths']
     dropped = {'stages.0.drop'}
     for stage, depth in enumerate(depths):
         if backbone is InLinePVT:

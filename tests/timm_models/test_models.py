@@ -9,8 +9,16 @@ from torch import nn
 
 import mminline.timm_models  # noqa: F401
 from helpers.golden import NAMES, golden_image, golden_outputs, official_state_dict
-from helpers.tiny import BACKBONES, SIZES, SWIN_SIZES, build, gradients, image, randomize
-from mminline.models import InLinePVT
+from helpers.tiny import (
+    ARCHS,
+    BACKBONES,
+    CHANNELS,
+    build,
+    gradients,
+    image,
+    randomize,
+)
+from mminline.models import InLineDeiT, InLinePVT, InLineSwin
 
 pytestmark = pytest.mark.slow
 
@@ -22,18 +30,27 @@ PARAMETERS = {
     'inline_swin_tiny': 29_223_544,
     'inline_swin_small': 49_793_296,
     'inline_swin_base': 88_350_120,
+    'inline_deit_tiny': 6_477_736,
+    'inline_deit_small': 16_734_760,
+    'inline_deit_base': 23_797_096,
 }
-ARCHS = {'inline_pvt_tiny': SIZES, 'inline_swin_tiny': SWIN_SIZES}
-FAMILIES = list(ARCHS)
+FAMILIES = {
+    'inline_pvt_tiny': InLinePVT,
+    'inline_swin_tiny': InLineSwin,
+    'inline_deit_tiny': InLineDeiT,
+}
+NAME_OF = {backbone: name for name, backbone in FAMILIES.items()}
+PYRAMIDS = ['inline_pvt_tiny', 'inline_swin_tiny']
 
 
 def create(name: str, **options) -> nn.Module:
     """A model of a few thousand parameters, none of which is without effect."""
     torch.manual_seed(0)
-    return randomize(timm.create_model(name, **{'arch': ARCHS[name], 'num_classes': 5, **options}))
+    defaults = dict(arch=ARCHS[FAMILIES[name]], num_classes=5)
+    return randomize(timm.create_model(name, **{**defaults, **options}))
 
 
-def test_importing_registers_the_seven_published_models():
+def test_importing_registers_the_ten_published_models():
     assert set(timm.list_models('inline_*')) == set(PARAMETERS)
     assert set(timm.list_pretrained('inline_*')) == {f'{name}.in1k' for name in PARAMETERS}
 
@@ -63,7 +80,7 @@ def test_the_class_scores_are_the_published_ones(published, dtype, tolerance):
 @pytest.mark.parametrize('backbone', BACKBONES)
 @pytest.mark.parametrize('size', [(64, 64), (45, 71)])
 def test_features_are_the_maps_of_the_backbone(backbone, size):
-    name = 'inline_pvt_tiny' if backbone is InLinePVT else 'inline_swin_tiny'
+    name = NAME_OF[backbone]
     reference = build(backbone).double().eval()
     for index in range(4):  # the maps before the norms that dense prediction adds
         if hasattr(reference, f'norm{index}'):
@@ -83,16 +100,19 @@ def test_features_are_the_maps_of_the_backbone(backbone, size):
 def test_out_indices_choose_maps_and_the_rest_is_not_built(name, indices, wanted):
     every = create(name, features_only=True).eval()
     some = create(name, features_only=True, out_indices=indices).eval()
-    some.model.stages.load_state_dict(every.model.stages[: max(wanted) + 1].state_dict())
+    del every.model.units[max(wanted) + 1 :]
+    some.model.stages.load_state_dict(every.model.stages.state_dict())
+    every = create(name, features_only=True).eval()
     maps, picture = every(image(1, 3, 64, 64)), image(1, 3, 64, 64)
 
     torch.testing.assert_close(some(picture), [maps[index] for index in wanted])
-    assert len(some.model.stages) == max(wanted) + 1
-    assert some.feature_info.channels() == [SIZES['embed_dims'][index] for index in wanted]
+    assert len(some.model.units) == max(wanted) + 1
+    channels = CHANNELS[FAMILIES[name]]
+    assert some.feature_info.channels() == [channels[index] for index in wanted]
     assert not list(some.model.norm.parameters()) and not list(some.model.head.parameters())
 
 
-@pytest.mark.parametrize('name', FAMILIES)
+@pytest.mark.parametrize('name', PYRAMIDS)
 def test_intermediates_come_with_the_final_map_and_its_norm(name):
     model, picture = create(name).eval(), image(1, 3, 64, 96)
     final, maps = model.forward_intermediates(picture, norm=True)
@@ -105,7 +125,41 @@ def test_intermediates_come_with_the_final_map_and_its_norm(name):
         model.forward_intermediates(picture, output_fmt='NLC')
 
 
-@pytest.mark.parametrize('name', FAMILIES)
+def test_intermediates_of_deit_come_with_the_tokens_behind_the_final_norm():
+    model, picture = create('inline_deit_tiny').eval(), image(1, 3, 64, 96)
+    tokens, maps = model.forward_intermediates(picture, norm=True)
+    raw = model.forward_intermediates(picture, intermediates_only=True)
+    early, (first, second) = model.forward_intermediates(picture, indices=[0, 1], stop_early=True)
+
+    torch.testing.assert_close(tokens, model.forward_features(picture))
+    assert tokens.shape == (1, 1 + 4 * 6, 8)
+    for normed, plain in zip(maps, raw, strict=True):
+        expected = model.norm(plain.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        torch.testing.assert_close(normed, expected)
+    torch.testing.assert_close(maps[-1].flatten(2).transpose(1, 2), tokens[:, 1:])
+    torch.testing.assert_close([first, second], raw[:2])
+    torch.testing.assert_close(early[:, 1:], second.flatten(2).transpose(1, 2))
+
+
+def test_the_head_of_deit_is_a_linear_over_the_class_token():
+    name, picture = 'inline_deit_tiny', image(2, 3, 64, 64, dtype=torch.float64)
+    model = create(name).double().eval()
+    tokens = model.forward_features(picture)
+    pooled = model.forward_head(tokens, pre_logits=True)
+    torch.testing.assert_close(pooled, tokens[:, 0])
+    torch.testing.assert_close(model(picture), model.get_classifier()(pooled))
+
+    model.reset_classifier(0, 'avg')
+    torch.testing.assert_close(model(picture), tokens[:, 1:].mean(dim=1))
+    model.reset_classifier(0, '')
+    torch.testing.assert_close(model(picture), tokens)
+    model.reset_classifier(7, 'token')
+    assert model.double()(picture).shape == (2, 7)
+    with pytest.raises(ValueError, match="global_pool has to be one of .*'token'.*, got 'max'"):
+        create(name, global_pool='max')
+
+
+@pytest.mark.parametrize('name', PYRAMIDS)
 def test_the_head_is_a_linear_over_the_mean_of_the_map(name):
     model, picture = create(name).double().eval(), image(2, 3, 64, 64, dtype=torch.float64)
     map_BCHW = model.forward_features(picture)
@@ -116,7 +170,7 @@ def test_the_head_is_a_linear_over_the_mean_of_the_map(name):
     torch.testing.assert_close(model(picture), model.get_classifier()(pooled))
 
 
-@pytest.mark.parametrize('name', FAMILIES)
+@pytest.mark.parametrize('name', PYRAMIDS)
 def test_the_head_can_be_replaced_and_left_out(name):
     model, picture = create(name).eval(), image(1, 3, 64, 64)
     model.reset_classifier(7)
@@ -143,13 +197,15 @@ def test_checkpointing_runs_blocks_twice_and_changes_no_gradient(name):
         found.append(gradients(model))
         assert len(runs) == (3 if enable else 1)
     torch.testing.assert_close(*found)
-    assert all(gradient.abs().sum() > 0 for gradient in found[0].values())
+    # The class token gets no local residual, so in the last block that has no effect on the scores.
+    idle = 'stages.0.blocks.3.attn.local_kernel.' if 'deit' in name else '-'
+    for key, gradient in found[0].items():
+        assert (gradient.abs().sum() > 0) != key.startswith(idle), key
 
 
 @pytest.mark.parametrize('backbone', BACKBONES)
 def test_layers_are_numbered_as_in_the_backbone(backbone):
-    name = 'inline_pvt_tiny' if backbone is InLinePVT else 'inline_swin_tiny'
-    model, reference = create(name), build(backbone)
+    model, reference = create(NAME_OF[backbone]), build(backbone)
     layers = group_parameters(model, model.group_matcher(), reverse=True)
     coarse = group_parameters(model, model.group_matcher(coarse=True), reverse=True)
     last = sum(len(stage.blocks) for stage in model.stages)
@@ -164,7 +220,11 @@ def test_layers_are_numbered_as_in_the_backbone(backbone):
 
 @pytest.mark.parametrize(
     ('name', 'undecayed'),
-    [('inline_pvt_tiny', '.pos_embed'), ('inline_swin_tiny', '.relative_position_bias_table')],
+    [
+        ('inline_pvt_tiny', '.pos_embed'),
+        ('inline_swin_tiny', '.relative_position_bias_table'),
+        ('inline_deit_tiny', ('.pos_embed', '.class_token', '.class_position')),
+    ],
 )
 def test_the_optimizer_factory_decays_by_layer_and_spares_positions(name, undecayed):
     model = create(name)
@@ -188,7 +248,8 @@ def test_img_size_sets_the_position_grid_and_the_size_of_the_data(name):
     assert timm.data.resolve_model_data_config(model)['input_size'] == (3, 96, 64)
     positions = [stage.pos_embed for stage in model.stages if stage.pos_embed is not None]
     grids = [tuple(position.shape[1:3]) for position in positions]
-    assert grids == ([(24, 16), (12, 8), (6, 4), (3, 2)] if 'pvt' in name else [])
+    pyramid = [(24, 16), (12, 8), (6, 4), (3, 2)]
+    assert grids == {'pvt': pyramid, 'swin': [], 'deit': [(6, 4)]}[name.split('_')[1]]
 
 
 @pytest.mark.parametrize('name', FAMILIES)
@@ -198,8 +259,8 @@ def test_rates_and_channels_reach_their_layers(name):
 
     assert model(image(1, 1, 64, 64)).shape == (1, 5)
     assert model.head.drop.p == 0.1
-    assert model.stages[0].drop.p == model.stages[3].blocks[0].mlp.drop.p == 0.2
-    assert model.stages[3].blocks[-1].drop_path.drop_prob == 0.3
+    assert model.stages[0].drop.p == model.stages[-1].blocks[0].mlp.drop.p == 0.2
+    assert model.stages[-1].blocks[-1].drop_path.drop_prob == 0.3
     with pytest.raises(ValueError, match=r'shape \(B, 1, H, W\), got \(1, 3, 64, 64\)'):
         model(image(1, 3, 64, 64))
 

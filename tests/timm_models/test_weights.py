@@ -8,9 +8,9 @@ from torch import nn
 
 import mminline.timm_models  # noqa: F401
 from helpers.golden import golden_image, golden_outputs, official_state_dict
-from helpers.tiny import SIZES, SWIN_SIZES, image, randomize
+from helpers.tiny import DEIT_SIZES, SIZES, SWIN_SIZES, image, randomize
 from mminline.checkpoints.download import PUBLISHED
-from mminline.models import InLinePVT, InLineSwin
+from mminline.models import InLineDeiT, InLinePVT, InLineSwin
 
 pytestmark = pytest.mark.slow
 
@@ -52,7 +52,8 @@ def test_the_settings_of_each_model_name_its_published_link(name):
     cfg = timm.get_pretrained_cfg(f'inline_{name.replace("-", "_")}.in1k')
 
     assert cfg.url == PUBLISHED[name].url
-    assert (cfg.num_classes, cfg.input_size) == (1000, (3, 224, 224))
+    side = {'deit-small': 288, 'deit-base': 448}.get(name, 224)
+    assert (cfg.num_classes, cfg.input_size) == (1000, (3, side, side))
 
 
 def test_pretrained_downloads_the_published_file_once_and_loads_it_unchanged(cache, monkeypatch):
@@ -136,7 +137,11 @@ def test_weights_of_another_model_are_refused_also_where_the_head_is_fresh(cache
         )
 
 
-ARCHS = {'inline_pvt_tiny': (InLinePVT, SIZES), 'inline_swin_tiny': (InLineSwin, SWIN_SIZES)}
+ARCHS = {
+    'inline_pvt_tiny': (InLinePVT, SIZES),
+    'inline_swin_tiny': (InLineSwin, SWIN_SIZES),
+    'inline_deit_tiny': (InLineDeiT, DEIT_SIZES),
+}
 
 
 @pytest.fixture(params=ARCHS)
@@ -152,7 +157,7 @@ def test_a_checkpoint_of_timm_loads_into_the_backbone(trained, tmp_path):
     torch.save({'state_dict': model.state_dict(), 'epoch': 3}, tmp_path / 'last.pth')
     backbone, arch = ARCHS[options['model_name']]
     init_cfg = dict(type='Pretrained', checkpoint=str(tmp_path / 'last.pth'))
-    loaded = backbone(arch, init_cfg=init_cfg)
+    loaded = backbone(arch, out_indices=(0, 1, 2, 3), init_cfg=init_cfg)
     loaded.init_weights()
 
     torch.testing.assert_close(loaded.stages.state_dict(), model.stages.state_dict())

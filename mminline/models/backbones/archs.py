@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from mmengine.utils import to_2tuple
+
 PVT_WIDTHS = dict(embed_dims=(64, 128, 320, 512), num_heads=(2, 4, 10, 16), mlp_ratios=(8, 8, 4, 4))
 PVT_ARCHS = {
     'tiny': dict(**PVT_WIDTHS, depths=(2, 2, 2, 2)),
@@ -25,6 +27,15 @@ SWIN_ARCHS = {
         inline_depths=(2, 2, 2, 0),
     ),
 }
+
+# A plain transformer has one stage.
+DEIT_ARCHS = {
+    'tiny': dict(embed_dims=(192,), num_heads=(6,), mlp_ratios=(4,), depths=(12,)),
+    'small': dict(embed_dims=(320,), num_heads=(10,), mlp_ratios=(4,), depths=(12,)),
+    'base': dict(embed_dims=(384,), num_heads=(12,), mlp_ratios=(4,), depths=(12,)),
+}
+# Sides of the images of pre-training; those of all other models are of 224 px.
+DEIT_SIDES = dict(tiny=224, small=288, base=448)
 
 
 def resolve_arch(arch: str | Mapping, archs: Mapping[str, dict]) -> dict[str, tuple]:
@@ -56,3 +67,11 @@ def resolve_arch(arch: str | Mapping, archs: Mapping[str, dict]) -> dict[str, tu
             f'inline_depths={sizes["inline_depths"]} and depths={sizes["depths"]}'
         )
     return sizes
+
+
+def check_pretrain_size(pretrain_size: int | tuple[int, int]) -> tuple[int, int]:
+    """Height and width of the images of pre-training."""
+    height_width = to_2tuple(pretrain_size)
+    if len(height_width) != 2 or min(height_width) < 1:
+        raise ValueError(f'pretrain_size has to be at least 1, got {pretrain_size=}')
+    return height_width

@@ -4,14 +4,13 @@ from collections.abc import Sequence
 
 import torch
 from mmengine.registry import MODELS as MMENGINE_MODELS
-from mmengine.utils import to_2tuple
 from torch import nn
 
 from ...layers import PatchEmbed
 from ...registry import MODELS
-from .archs import PVT_ARCHS, resolve_arch
+from .archs import PVT_ARCHS, check_pretrain_size, resolve_arch
 from .attention import attention_builder
-from .pyramid import PyramidBackbone
+from .pyramid_backbone import PyramidBackbone
 
 
 @MMENGINE_MODELS.register_module()
@@ -43,7 +42,7 @@ class InLinePVT(PyramidBackbone):
             its batch is padded. Padding are the last rows and columns that are ``pad_value``.
             False to compute padding like pixels.
         pad_value: Value of padding, after normalisation.
-        init_cfg: As everywhere in OpenMMLab, see ``PyramidBackbone``.
+        init_cfg: As everywhere in OpenMMLab, see ``Backbone``.
     """
 
     def __init__(
@@ -66,9 +65,7 @@ class InLinePVT(PyramidBackbone):
         init_cfg: dict | list | None = None,
     ) -> None:
         sizes = resolve_arch(arch, PVT_ARCHS)
-        pretrain_shape = to_2tuple(pretrain_size)
-        if len(pretrain_shape) != 2 or min(pretrain_shape) < 1:
-            raise ValueError(f'pretrain_size has to be at least 1, got {pretrain_size=}')
+        pretrain_shape = check_pretrain_size(pretrain_size)
         channels = (in_channels, *sizes['embed_dims'])
         build_attention = attention_builder(
             attention, feature_map=feature_map, injective=injective, local_residual=local_residual

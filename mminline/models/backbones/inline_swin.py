@@ -9,7 +9,7 @@ from ...layers import PatchEmbed, PatchMerging, SoftmaxAttention
 from ...registry import MODELS
 from .archs import SWIN_ARCHS, resolve_arch
 from .attention import attention_builder
-from .pyramid import PyramidBackbone
+from .pyramid_backbone import PyramidBackbone
 
 
 @MMENGINE_MODELS.register_module()
@@ -44,7 +44,7 @@ class InLineSwin(PyramidBackbone):
             its batch is padded. Padding are the last rows and columns that are ``pad_value``.
             False to compute padding like pixels.
         pad_value: Value of padding, after normalisation.
-        init_cfg: As everywhere in OpenMMLab, see ``PyramidBackbone``.
+        init_cfg: As everywhere in OpenMMLab, see ``Backbone``.
     """
 
     def __init__(

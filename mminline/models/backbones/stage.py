@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+import torch
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
@@ -16,6 +17,8 @@ class Stage(BaseModule):
         embed: From a map to tokens and the shape of their grid.
         blocks: Blocks called as ``block(x_BLC, hw_shape)``.
         position: Initial position embedding, (1, H, W, C), if the stage has one.
+        class_token: Initial class token and its position, both (1, 1, C), if there is one: a
+            token in front of the grid.
         drop_rate: Dropout after the position embedding.
         streaming: Whether blocks run in bands of rows in inference, see ``execution.run``.
     """
@@ -25,25 +28,36 @@ class Stage(BaseModule):
         embed: nn.Module,
         blocks: Iterable[Block],
         position: Tensor | None = None,
+        class_token: tuple[Tensor, Tensor] | None = None,
         drop_rate: float = 0.0,
         streaming: bool | None = None,
     ) -> None:
         super().__init__()
         self.embed = embed
         self.pos_embed = None if position is None else nn.Parameter(position)
+        token, token_position = class_token or (None, None)
+        self.class_token = None if token is None else nn.Parameter(token)
+        self.class_position = None if token is None else nn.Parameter(token_position)
         self.drop = nn.Dropout(drop_rate)
         self.blocks = nn.ModuleList(blocks)
         self.streaming = streaming
 
     def forward(self, map_BCHW: Tensor) -> tuple[Tensor, tuple[int, int]]:
+        x_BLC, hw_shape = self.embed_tokens(map_BCHW)
+        for block in self.blocks:
+            x_BLC = execution.run(block, x_BLC, hw_shape, self.streaming)
+        return x_BLC, hw_shape
+
+    def embed_tokens(self, map_BCHW: Tensor) -> tuple[Tensor, tuple[int, int]]:
+        """Make the tokens that the first block gets, and the shape of their grid."""
         recording = dict(always_pad=True) if execution.is_recording() else {}
         x_BLC, hw_shape = self.embed(map_BCHW, **recording)
         if self.pos_embed is not None:
             x_BLC = x_BLC + resize_position(self.pos_embed, hw_shape)
-        x_BLC = self.drop(x_BLC)
-        for block in self.blocks:
-            x_BLC = execution.run(block, x_BLC, hw_shape, self.streaming)
-        return x_BLC, hw_shape
+        if self.class_token is not None:
+            class_11C = self.class_token + self.class_position
+            x_BLC = torch.cat([class_11C.expand(x_BLC.shape[0], -1, -1), x_BLC], dim=1)
+        return self.drop(x_BLC), hw_shape
 
 
 def to_map(x_BLC: Tensor, hw_shape: tuple[int, int]) -> Tensor:

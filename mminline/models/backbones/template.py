@@ -1,4 +1,4 @@
-"""Template of the backbones: stages, the contract with necks and heads, freezing, loading."""
+"""Template of the backbones: the contract with necks and heads, freezing, loading."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -9,7 +9,7 @@ from ... import execution
 from ...checkpoints import load_pretrained
 from ...layers import Block
 from .padding import check_pad_value, find_sizes, run_at_own_sizes
-from .stage import Stage, to_map
+from .stage import Stage
 
 _PRETRAINED = ('Pretrained', 'PretrainedInit', PretrainedInit)
 
@@ -22,23 +22,25 @@ def drop_path_rates(depths: Sequence[int], last_rate: float) -> Iterable[float]:
     return iter([last_rate * index / last for index in range(sum(depths))])
 
 
-class PyramidBackbone(BaseModule):
-    """Image to a tuple of maps at strides 4, 8, 16, 32: what necks and heads expect.
+class Backbone(BaseModule):
+    """Image to a tuple of maps: what necks and heads expect.
 
     A map has ``ceil(side / stride)`` cells a side. ``out_channels`` and ``strides`` describe
     the outputs, one entry for each. The maps of an image do not depend on the padding that makes
     its batch rectangular, and are zero there, unless ``ignore_padding`` is False.
 
+    ``out_indices`` and ``frozen_stages`` count units: the stages of a pyramid, or the blocks of a
+    plain transformer. A subclass names, describes and runs them.
+
     Args:
         sizes: ``embed_dims``, ``depths``, ``num_heads`` and ``mlp_ratios``, one entry per stage.
-            The first stage has stride 4, each other doubles it.
         make_input: From the number of a stage to the arguments ``embed``, ``position`` and
             ``drop_rate`` of ``Stage``.
         make_attention: From the numbers of a stage and of a block in it to an attention layer.
         in_channels: Channels of the image.
-        out_indices: Stages whose maps are returned, ascending.
+        out_indices: Units whose maps are returned, ascending.
         frozen_stages: -1 trains all; 0 freezes the first embedding; n freezes it and the
-            first n stages.
+            first n units.
         drop_rate: Dropout after MLPs.
         drop_path_rate: Drop path of the last block; it rises linearly from 0.
         with_cp: Whether to save memory in training by computing blocks twice.
@@ -50,6 +52,9 @@ class PyramidBackbone(BaseModule):
         init_cfg: As everywhere in OpenMMLab. ``dict(type='Pretrained', checkpoint=...)`` takes
             a published file as it is, one of this project, or with ``prefix`` a detector's.
     """
+
+    unit_name: str  # plural, for messages
+    smallest_side: int  # of an image, in pixels
 
     def __init__(
         self,
@@ -87,58 +92,61 @@ class PyramidBackbone(BaseModule):
                 for block in range(depth)
             ]
             stages.append(Stage(blocks=blocks, streaming=streaming, **stage_input))
-        if isinstance(out_indices, int):
-            raise TypeError(f'out_indices has to be a list or tuple of stages, got {out_indices=}')
-        out_indices = tuple(out_indices)
-        if not out_indices or out_indices != tuple(
-            index for index in range(len(stages)) if index in out_indices
-        ):
+        self.stages = nn.ModuleList(stages)
+        self.out_indices = self._check_out_indices(out_indices)
+        if frozen_stages not in range(-1, len(self.units) + 1):
             raise ValueError(
-                f'out_indices has to be ascending stages from 0 to {len(stages) - 1}, '
-                f'got {out_indices=}'
-            )
-        if frozen_stages not in range(-1, len(stages) + 1):
-            raise ValueError(
-                f'frozen_stages has to be from -1 to {len(stages)}, got {frozen_stages=}'
+                f'frozen_stages has to be from -1 to {len(self.units)}, got {frozen_stages=}'
             )
         self.in_channels = in_channels
-        self.out_indices = out_indices
         self.frozen_stages = frozen_stages
         self.ignore_padding = ignore_padding
         self.pad_value = pad_value
-        self.stages = nn.ModuleList(stages)
-        self.strides = tuple(4 * 2**index for index in out_indices)
-        self.out_channels = tuple(sizes['embed_dims'][index] for index in out_indices)
+        units = self._describe_units(sizes)
+        self.out_channels, self.strides = zip(
+            *(units[index] for index in self.out_indices), strict=True
+        )
         self._add_output_parts()
         self.apply(reset_linear)
         self._freeze()
 
     def forward(self, image_BCHW: Tensor) -> tuple[Tensor, ...]:
-        check_image(image_BCHW, self.in_channels, len(self.stages))
+        check_image(image_BCHW, self.in_channels, self.smallest_side)
         if self.ignore_padding and execution.can_read(image_BCHW):
-            sizes = find_sizes(image_BCHW, self.pad_value, smallest_side(len(self.stages)))
+            sizes = find_sizes(image_BCHW, self.pad_value, self.smallest_side)
             if sizes is not None:
                 return run_at_own_sizes(self._run_stages, image_BCHW, sizes, self.strides)
         return self._run_stages(image_BCHW)
 
+    @property
+    def units(self) -> nn.ModuleList:
+        """Parts that outputs are taken from, in the order in which they run."""
+        raise NotImplementedError
+
+    def _describe_units(self, sizes: Mapping[str, Sequence]) -> Sequence[tuple[int, int]]:
+        """Channels and stride of each unit."""
+        raise NotImplementedError
+
     def _run_stages(self, image_BCHW: Tensor) -> tuple[Tensor, ...]:
         """Compute the maps of images of one size."""
-        outputs = []
-        map_BCHW = image_BCHW
-        for index, stage in enumerate(self.stages[: self.out_indices[-1] + 1]):
-            x_BLC, hw_shape = stage(map_BCHW)
-            map_BCHW = to_map(x_BLC, hw_shape)
-            if index in self.out_indices:
-                # Contiguous: compiled ops of mmcv read memory without a look at the strides.
-                outputs.append(to_map(self.output_norm(x_BLC, index), hw_shape).contiguous())
-        return tuple(outputs)
+        raise NotImplementedError
+
+    def _check_out_indices(self, out_indices: Sequence[int]) -> tuple[int, ...]:
+        if isinstance(out_indices, int):
+            raise TypeError(
+                f'out_indices has to be a list or tuple of {self.unit_name}, got {out_indices=}'
+            )
+        out_indices, count = tuple(out_indices), len(self.units)
+        ascending = tuple(index for index in range(count) if index in out_indices)
+        if not out_indices or out_indices != ascending:
+            raise ValueError(
+                f'out_indices has to be ascending {self.unit_name} from 0 to {count - 1}, '
+                f'got {out_indices=}'
+            )
+        return out_indices
 
     def _add_output_parts(self) -> None:
         """Give each output what it needs of its own; by default nothing."""
-
-    def output_norm(self, x_BLC: Tensor, index: int) -> Tensor:
-        """Normalise the tokens of an output; by default they are returned as they are."""
-        return x_BLC
 
     def init_weights(self) -> None:
         """Load ``Pretrained`` weights completely or raise; leave other kinds to mmengine."""
@@ -153,7 +161,7 @@ class PyramidBackbone(BaseModule):
         for cfg in pretrained:
             load_pretrained(self, **{key: value for key, value in cfg.items() if key != 'type'})
 
-    def train(self, mode: bool = True) -> 'PyramidBackbone':
+    def train(self, mode: bool = True) -> 'Backbone':
         super().train(mode)
         self._freeze()
         return self
@@ -161,16 +169,17 @@ class PyramidBackbone(BaseModule):
     def _frozen_parts(self) -> Iterable[nn.Module]:
         if self.frozen_stages >= 0:
             yield from (self.stages[0].embed, self.stages[0].drop)
-        yield from self.stages[: max(self.frozen_stages, 0)]
+        yield from self.units[: max(self.frozen_stages, 0)]
         # Never run: distributed training must not wait for their gradients.
-        yield from self.stages[self.out_indices[-1] + 1 :]
+        yield from self.units[self.out_indices[-1] + 1 :]
 
     def _freeze(self) -> None:
         for part in self._frozen_parts():
             part.eval()
             part.requires_grad_(False)
-        if self.frozen_stages >= 0 and self.stages[0].pos_embed is not None:
-            self.stages[0].pos_embed.requires_grad_(False)
+        if self.frozen_stages >= 0:
+            for parameter in self.stages[0].parameters(recurse=False):  # position, class token
+                parameter.requires_grad_(False)
 
     def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
         """Number a parameter's layer for layer-wise learning rate decay.
@@ -193,23 +202,17 @@ class PyramidBackbone(BaseModule):
         return (sum(depths[:stage]) + 1 if stage else 0), num_layers
 
 
-def smallest_side(num_stages: int) -> int:
-    """Side of the smallest image that has a cell in each stage."""
-    return 4 * 2 ** (num_stages - 1)
-
-
-def check_image(image_BCHW: Tensor, in_channels: int, num_stages: int) -> None:
+def check_image(image_BCHW: Tensor, in_channels: int, smallest_side: int) -> None:
     """Say what an image batch has to be, should it be something else."""
     if image_BCHW.dim() != 4 or image_BCHW.shape[1] != in_channels:
         raise ValueError(
             f'an image batch has to have the shape (B, {in_channels}, H, W), '
             f'got {tuple(image_BCHW.shape)}'
         )
-    smallest = smallest_side(num_stages)
-    if min(image_BCHW.shape[-2:]) < smallest:
+    if min(image_BCHW.shape[-2:]) < smallest_side:
         raise ValueError(
-            f'an image has to be at least {smallest} x {smallest} px for '
-            f'{num_stages} stages, got {tuple(image_BCHW.shape[-2:])}: resize or pad it'
+            f'an image has to be at least {smallest_side} x {smallest_side} px for this backbone, '
+            f'got {tuple(image_BCHW.shape[-2:])}: resize or pad it'
         )
 
 
