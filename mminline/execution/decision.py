@@ -181,7 +181,9 @@ def _find_misfit(block: nn.Module, x_BLC: Tensor, hw_shape: tuple[int, int]) -> 
     """Name what is unusual about the tokens; the plain form knows it, or says what is wrong."""
     if oddity := find_oddity(x_BLC):
         return f'the tokens are {oddity}'
-    if x_BLC.dim() != 3 or x_BLC.shape[1] != hw_shape[0] * hw_shape[1] or not x_BLC.numel():
+    num_extra_tokens = getattr(getattr(block, 'attn', block), 'num_extra_tokens', 0)
+    num_tokens = num_extra_tokens + hw_shape[0] * hw_shape[1]
+    if x_BLC.dim() != 3 or x_BLC.shape[1] != num_tokens or not x_BLC.numel():
         return f'the tokens have the shape {tuple(x_BLC.shape)} for a grid of {tuple(hw_shape)}'
     for name, parameter in block.named_parameters():
         if oddity := find_oddity(parameter):

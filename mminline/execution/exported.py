@@ -13,7 +13,7 @@ import torch.utils.checkpoint
 from torch import Tensor, nn
 
 from ..layers import Block, InLineAttention, SoftmaxAttention
-from ..layers.functional import grouped_convolution
+from ..layers.functional import behind_extra_tokens, grouped_convolution
 from ..layers.statistics import token_mean
 from ..layers.windows import (
     cut_windows,
@@ -96,12 +96,14 @@ def _mix_inline(
         mixed_BLC, v_BLC = layer.mix_qkv(layer.qkv(x_BLC), valid_BL1)
     if layer.local_kernel is None:
         return mixed_BLC
-    kernel_BC33 = layer.make_kernel(x_mean_B1C).to(v_BLC.dtype)
     if not exporting:
-        return mixed_BLC + shifted_sum(v_BLC, kernel_BC33, hw_shape)
-    if is_open(v_BLC.shape[:1]):
-        return mixed_BLC + patch_products(v_BLC, kernel_BC33, hw_shape)
-    return mixed_BLC + grouped_convolution(v_BLC, kernel_BC33, hw_shape)
+        run_step = shifted_sum
+    else:
+        run_step = patch_products if is_open(v_BLC.shape[:1]) else grouped_convolution
+    kernel_BC33 = layer.make_kernel(x_mean_B1C).to(v_BLC.dtype)
+    extra = layer.num_extra_tokens
+    local_BLC = run_step(v_BLC[:, extra:], kernel_BC33, hw_shape)
+    return mixed_BLC + behind_extra_tokens(local_BLC, extra)
 
 
 def _run_softmax(

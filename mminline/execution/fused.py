@@ -56,7 +56,9 @@ def run_attention(
     else:
         mixed_BLC, v_BLC = layer.mix_qkv(linear(layer.qkv, x_BLC, one_pass))
         if kernel_BC33 is not None:
-            mixed_BLC = mixed_BLC + local_residual(v_BLC, kernel_BC33, hw_shape)
+            mixed_BLC = mixed_BLC + local_residual(
+                v_BLC, kernel_BC33, hw_shape, num_extra_tokens=layer.num_extra_tokens
+            )
     return layer.drop(linear(layer.proj, mixed_BLC, one_pass))
 
 
@@ -81,7 +83,7 @@ def _mix_folded(
     )
     if kernel_BC33 is None:
         return torch.baddbmm(offset_B1C, x_BLC, mixing_BCC)
-    local_BLC = local_residual(v_BLC, kernel_BC33, hw_shape, offset_B1C)
+    local_BLC = local_residual(v_BLC, kernel_BC33, hw_shape, offset_B1C, layer.num_extra_tokens)
     if torch.is_grad_enabled():
         return torch.baddbmm(local_BLC, x_BLC, mixing_BCC)
     return local_BLC.baddbmm_(x_BLC, mixing_BCC)

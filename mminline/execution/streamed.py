@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..layers import Block, SoftmaxAttention
-from ..layers.functional import fold_attention, local_residual
+from ..layers.functional import behind_extra_tokens, fold_attention, local_residual
 from ..layers.statistics import full_precision, token_mean, upcast
 from ..layers.windows import merge_windows, split_windows, window_shift
 from . import cache
@@ -50,6 +50,11 @@ def _bands(num_rows: int, row_tokens: int, band_tokens: int) -> Iterator[tuple[i
     return zip(edges[:-1], edges[1:], strict=True)
 
 
+def _band_slice(top: int, bottom: int, width: int, num_extra_tokens: int) -> slice:
+    """Tokens of a band; those in front of the grid go with the first one."""
+    return slice(num_extra_tokens + top * width if top else 0, num_extra_tokens + bottom * width)
+
+
 def _stream_inline(
     block: Block,
     x_1LC: Tensor,
@@ -60,23 +65,25 @@ def _stream_inline(
 ) -> None:
     """Run a block on one image and write the result to ``out_1LC``."""
     height, width = hw_shape
+    extra = block.attn.num_extra_tokens
     bands = list(_bands(height, width, band_tokens))
-    v_1LC, x_mean_11C, mixing_1CC, offset_11C = _gather(
-        block, x_1LC, out_1LC, width, bands, one_pass
-    )
+    slices = [_band_slice(top, bottom, width, extra) for top, bottom in bands]
+    v_1LC, x_mean_11C, mixing_1CC, offset_11C = _gather(block, x_1LC, out_1LC, slices, one_pass)
     local = None
     if block.attn.local_kernel is not None:
         kernel_1C33 = block.attn.make_kernel(x_mean_11C)
-        local = _LocalResidual(v_1LC, kernel_1C33, offset_11C, hw_shape)
-    for top, bottom in bands:
-        rows = slice(top * width, bottom * width)
-        x_band_1LC = x_1LC[:, rows]
+        local = _LocalResidual(v_1LC[:, extra:], kernel_1C33, offset_11C, hw_shape)
+    for (top, bottom), band in zip(bands, slices, strict=True):
+        x_band_1LC = x_1LC[:, band]
         tokens_1LC = block.norm1(x_band_1LC).to(mixing_1CC.dtype)
         if local is None:
             mixed_1LC = torch.baddbmm(offset_11C, tokens_1LC, mixing_1CC)
         else:
-            mixed_1LC = local.band(top, bottom).baddbmm_(tokens_1LC, mixing_1CC)
-        band_1LC = out_1LC[:, rows]
+            local_1LC = behind_extra_tokens(
+                local.band(top, bottom), 0 if top else extra, offset_11C
+            )
+            mixed_1LC = local_1LC.baddbmm_(tokens_1LC, mixing_1CC)
+        band_1LC = out_1LC[:, band]
         torch.add(x_band_1LC, linear(block.attn.proj, mixed_1LC, one_pass), out=band_1LC)
         band_1LC += run_mlp(block.mlp, block.norm2(band_1LC), one_pass)
 
@@ -120,8 +127,7 @@ def _gather(
     block: Block,
     x_1LC: Tensor,
     out_1LC: Tensor,
-    width: int,
-    bands: list[tuple[int, int]],
+    bands: list[slice],
     one_pass: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """First pass: values, mean token, and attention folded into a matrix and an offset.
@@ -136,18 +142,17 @@ def _gather(
     v_1LC = None
     products_1CC = 0
     means, shares = [], []
-    for top, bottom in bands:
-        rows = slice(top * width, bottom * width)
-        tokens_1LC = block.norm1(x_1LC[:, rows])
+    for band in bands:
+        tokens_1LC = block.norm1(x_1LC[:, band])
         values_1LC = product(tokens_1LC, v_weight, v_bias, one_pass)
         if v_1LC is None:
             # Autocast makes values of another type, which need memory of their own.
             same = values_1LC.dtype == out_1LC.dtype
             v_1LC = out_1LC if same else values_1LC.new_empty(x_1LC.shape)
-        v_1LC[:, rows] = values_1LC
+        v_1LC[:, band] = values_1LC
         with full_precision(x_1LC):
             means.append(token_mean(tokens_1LC))
-            shares.append((bottom - top) * width / num_tokens)
+            shares.append(tokens_1LC.shape[1] / num_tokens)
             products_1CC += sum_of_products(tokens_1LC, means[-1])
     with full_precision(x_1LC):
         means_1KC = torch.cat(means, dim=1)

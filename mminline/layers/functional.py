@@ -152,6 +152,7 @@ def local_residual(
     kernel_BC33: Tensor,
     hw_shape: tuple[int, int],
     offset_B1C: Tensor | None = None,
+    num_extra_tokens: int = 0,
 ) -> Tensor:
     """Run each image's own 3x3 depth-wise kernel over its values, with zero padding.
 
@@ -160,11 +161,24 @@ def local_residual(
         kernel_BC33: One 3x3 kernel for each image and channel.
         hw_shape: Height and width of the grid.
         offset_B1C: A constant to add, which costs nothing as the bias of the convolution.
+        num_extra_tokens: Tokens in front of the grid; they get nothing but the constant.
     """
     kernel_BC33 = kernel_BC33.to(v_BLC.dtype)
-    if v_BLC.is_cuda or len(v_BLC) > 8:
-        return grouped_convolution(v_BLC, kernel_BC33, hw_shape, offset_B1C)
-    return _channels_last_convolutions(v_BLC, kernel_BC33, hw_shape, offset_B1C)
+    one_launch = v_BLC.is_cuda or len(v_BLC) > 8
+    convolve = grouped_convolution if one_launch else _channels_last_convolutions
+    local_BLC = convolve(v_BLC[:, num_extra_tokens:], kernel_BC33, hw_shape, offset_B1C)
+    return behind_extra_tokens(local_BLC, num_extra_tokens, offset_B1C)
+
+
+def behind_extra_tokens(
+    grid_BLC: Tensor, num_extra_tokens: int, extra_B1C: Tensor | None = None
+) -> Tensor:
+    """Put tokens in front of those of a grid, zeros if no value is given for them."""
+    if not num_extra_tokens:
+        return grid_BLC
+    if extra_B1C is None:
+        return F.pad(grid_BLC, (0, 0, num_extra_tokens, 0))
+    return torch.cat([extra_B1C.expand(-1, num_extra_tokens, -1), grid_BLC], dim=1)
 
 
 def _channels_last_convolutions(

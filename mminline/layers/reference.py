@@ -15,8 +15,14 @@ from .attention.softmax import softmax_weights
 __all__ = ['inline_weights', 'linear_weights', 'local_residual', 'softmax_weights']
 
 
-def local_residual(v_BLC: Tensor, kernel_BC33: Tensor, hw_shape: tuple[int, int]) -> Tensor:
-    """Run the 3x3 step as a sum over the nine neighbours of a zero-padded grid."""
+def local_residual(
+    v_BLC: Tensor, kernel_BC33: Tensor, hw_shape: tuple[int, int], num_extra_tokens: int = 0
+) -> Tensor:
+    """Run the 3x3 step as a sum over the nine neighbours of a zero-padded grid.
+
+    Tokens in front of the grid have no neighbours: their sum is empty.
+    """
+    extra_BLC, v_BLC = v_BLC[:, :num_extra_tokens], v_BLC[:, num_extra_tokens:]
     height, width = hw_shape
     padded = F.pad(v_BLC.unflatten(1, hw_shape), (0, 0, 1, 1, 1, 1))
     out = torch.zeros_like(v_BLC).unflatten(1, hw_shape)
@@ -24,4 +30,4 @@ def local_residual(v_BLC: Tensor, kernel_BC33: Tensor, hw_shape: tuple[int, int]
         for dx in range(3):
             neighbour = padded[:, dy : dy + height, dx : dx + width]
             out = out + neighbour * kernel_BC33[:, None, None, :, dy, dx]
-    return out.flatten(1, 2)
+    return torch.cat([torch.zeros_like(extra_BLC), out.flatten(1, 2)], dim=1)

@@ -62,7 +62,7 @@ def inline_layer(layer: InLineAttention, x_BLC: Tensor, hw_shape: tuple[int, int
     mixed, values = inline_tokens(layer, x_BLC)
     if layer.local_kernel is not None:
         kernels = local_kernel(layer, x_BLC.mean(dim=1))
-        mixed = mixed + reference.local_residual(values, kernels, hw_shape)
+        mixed = mixed + reference.local_residual(values, kernels, hw_shape, layer.num_extra_tokens)
     return F.linear(mixed, layer.proj.weight, layer.proj.bias)
 
 

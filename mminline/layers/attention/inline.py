@@ -18,7 +18,7 @@ from ..functional import (
 )
 from ..statistics import full_precision, token_mean
 from ..windows import Windows, window_shift
-from .checks import check_heads, check_tokens
+from .checks import check_extra_tokens, check_heads, check_tokens
 from .weights import AttentionWeights, cells_of_whole_map, split_heads
 
 
@@ -37,6 +37,8 @@ class InLineAttention(BaseModule):
         window_size: Side of the windows that attention is kept in; None for the whole map.
         shifted: Whether windows are shifted by half their side.
         drop_rate: Dropout after the output projection.
+        num_extra_tokens: Tokens in front of the grid, such as a class token. They take part in
+            the attention and in the mean token, but have no neighbours for the 3x3 step.
         init_cfg: As everywhere in OpenMMLab.
     """
 
@@ -53,6 +55,7 @@ class InLineAttention(BaseModule):
         window_size: int | None = None,
         shifted: bool = False,
         drop_rate: float = 0.0,
+        num_extra_tokens: int = 0,
         init_cfg: dict | None = None,
     ) -> None:
         super().__init__(init_cfg)
@@ -69,6 +72,7 @@ class InLineAttention(BaseModule):
             )
         if window_size is not None and window_size < 1:
             raise ValueError(f'window_size has to be None or at least 1, got {window_size=}')
+        check_extra_tokens(num_extra_tokens, window_size)
         self.embed_dims = embed_dims
         self.num_heads = num_heads
         self.scale = (embed_dims // num_heads) ** -0.5
@@ -76,6 +80,7 @@ class InLineAttention(BaseModule):
         self.injective = injective
         self.window_size = window_size
         self.shifted = shifted
+        self.num_extra_tokens = num_extra_tokens
         self.qkv = nn.Linear(embed_dims, 3 * embed_dims)
         self.local_kernel = (
             nn.Sequential(
@@ -90,7 +95,7 @@ class InLineAttention(BaseModule):
         self.drop = nn.Dropout(drop_rate)
 
     def forward(self, x_BLC: Tensor, hw_shape: tuple[int, int]) -> Tensor:
-        check_tokens(x_BLC, hw_shape, self.embed_dims)
+        check_tokens(x_BLC, hw_shape, self.embed_dims, self.num_extra_tokens)
         windows = self.windows(hw_shape)
         if windows is None:
             return self.project(self.mix(x_BLC, hw_shape))
@@ -113,7 +118,7 @@ class InLineAttention(BaseModule):
         """Mix the values of tokens that all see each other.
 
         Args:
-            x_BLC: Tokens of a grid.
+            x_BLC: Tokens of a grid, behind the extra ones.
             hw_shape: Height and width of the grid.
             valid_BL1: 1 for tokens that take part, 0 for padding. All take part if not given.
         """
@@ -124,7 +129,10 @@ class InLineAttention(BaseModule):
             mixed_BLC, v_BLC = self.mix_qkv(self.qkv(x_BLC), valid_BL1)
         if self.local_kernel is None:
             return mixed_BLC
-        return mixed_BLC + local_residual(v_BLC, self.make_kernel(x_mean_B1C), hw_shape)
+        kernel_BC33 = self.make_kernel(x_mean_B1C)
+        return mixed_BLC + local_residual(
+            v_BLC, kernel_BC33, hw_shape, num_extra_tokens=self.num_extra_tokens
+        )
 
     def can_fold(self, num_tokens: int) -> bool:
         """Whether queries and keys can be folded away, and whether that pays.
@@ -174,7 +182,8 @@ class InLineAttention(BaseModule):
     def attention_weights(self, x_BLC: Tensor, hw_shape: tuple[int, int]) -> AttentionWeights:
         """Read the layer's attention on an input, for tests and analysis."""
         windows = self.windows(hw_shape)
-        grid, cell_BL, valid_BL1, regions = hw_shape, cells_of_whole_map(x_BLC), None, {}
+        cell_BL = cells_of_whole_map(x_BLC, self.num_extra_tokens)
+        grid, valid_BL1, regions = hw_shape, None, {}
         if windows is not None:
             grid = (windows.side, windows.side)
             cell_BL = windows.cells(x_BLC.device)[0].repeat(len(x_BLC), 1)
@@ -200,6 +209,7 @@ class InLineAttention(BaseModule):
             cell_BL,
             feature_map,
             kernel_BC33=kernel_BC33,
+            num_extra_tokens=self.num_extra_tokens,
             finish=lambda mixed: self.project(windows.merge(mixed) if windows else mixed),
             **regions,
         )

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ...registry import MODELS
 from ..windows import Windows, merge_windows, split_windows, window_shift
-from .checks import check_heads, check_tokens
+from .checks import check_extra_tokens, check_heads, check_tokens
 from .weights import AttentionWeights, cells_of_whole_map, split_heads
 
 
@@ -26,6 +26,7 @@ class SoftmaxAttention(BaseModule):
         shifted: Whether windows are shifted by half their side. Cells that the shift brings
             together from different sides of the map do not see each other.
         drop_rate: Dropout after the output projection.
+        num_extra_tokens: Tokens in front of the grid, such as a class token, for the whole map.
         init_cfg: As everywhere in OpenMMLab.
     """
 
@@ -36,16 +37,19 @@ class SoftmaxAttention(BaseModule):
         window_size: int | None = 7,
         shifted: bool = False,
         drop_rate: float = 0.0,
+        num_extra_tokens: int = 0,
         init_cfg: dict | None = None,
     ) -> None:
         super().__init__(init_cfg)
         check_heads(embed_dims, num_heads)
         if window_size is not None and window_size < 1:
             raise ValueError(f'window_size has to be None or at least 1, got {window_size=}')
+        check_extra_tokens(num_extra_tokens, window_size)
         self.embed_dims = embed_dims
         self.num_heads = num_heads
         self.window_size = window_size
         self.shifted = shifted
+        self.num_extra_tokens = num_extra_tokens
         self.qkv = nn.Linear(embed_dims, 3 * embed_dims)
         self.proj = nn.Linear(embed_dims, embed_dims)
         self.drop = nn.Dropout(drop_rate)
@@ -57,7 +61,7 @@ class SoftmaxAttention(BaseModule):
             self.register_buffer('side_masks', _side_masks(window_size), persistent=False)
 
     def forward(self, x_BLC: Tensor, hw_shape: tuple[int, int]) -> Tensor:
-        check_tokens(x_BLC, hw_shape, self.embed_dims)
+        check_tokens(x_BLC, hw_shape, self.embed_dims, self.num_extra_tokens)
         if self.window_size is None:
             return self.project(self._attend(self.qkv(x_BLC)[:, None, None]).flatten(1, 3))
         shift = window_shift(hw_shape, self.window_size, self.shifted)
@@ -122,7 +126,8 @@ class SoftmaxAttention(BaseModule):
                 v,
                 hw_shape,
                 hw_shape,
-                cells_of_whole_map(x_BLC),
+                cells_of_whole_map(x_BLC, self.num_extra_tokens),
+                num_extra_tokens=self.num_extra_tokens,
                 finish=self.project,
             )
         shift = window_shift(hw_shape, self.window_size, self.shifted)

@@ -33,14 +33,16 @@ class AttentionWeights:
         k_BNMD: Keys, after it.
         v_BNMD: Values.
         hw_shape: Height and width of the map.
-        grid: Height and width of the queries of a group.
-        cell_BL: Index of the cell of the map that each query stands on, -1 for padding.
+        grid: Height and width of the queries of a group, those in front of it left out.
+        cell_BL: Index of the cell of the map that each query stands on, -1 for padding and for
+            tokens in front of the grid.
         feature_map: Map of queries.
         reduction: Side of the square of queries for which there is one key, as in PVT.
         bias_NLM: Added to the scores, if the layer has a position bias.
         q_region_BL: A query sees the keys of its region only, where this and the next are given.
         k_region_BM: Regions of the keys.
         kernel_BC33: Kernels of the local residual, if the layer has one.
+        num_extra_tokens: Queries and keys in front of the grid, such as those of a class token.
         finish: From mixed values, as ``mix`` gives them, to the output of the layer.
     """
 
@@ -58,6 +60,7 @@ class AttentionWeights:
     q_region_BL: Tensor | None = None
     k_region_BM: Tensor | None = None
     kernel_BC33: Tensor | None = None
+    num_extra_tokens: int = 0
     finish: Callable[[Tensor], Tensor] = lambda mixed_BLC: mixed_BLC
 
     @property
@@ -103,17 +106,21 @@ class AttentionWeights:
         Returns:
             Indices of the keys, ``(L, side ** 2)``, and whether there is one that the query sees,
             ``(B, L, side ** 2)``: not beyond the border, nor padding, nor of another region.
+            Tokens in front of the grid have no neighbours.
         """
         height, width = self.key_grid
         device = self.k_BNMD.device
         rows = torch.arange(self.q_BNLD.shape[2], device=device)[rows]
-        row_L = (rows // self.grid[1] // self.reduction).clamp(max=height - 1)
-        column_L = (rows % self.grid[1] // self.reduction).clamp(max=width - 1)
+        cell_L = rows - self.num_extra_tokens
+        row_L = (cell_L // self.grid[1] // self.reduction).clamp(0, height - 1)
+        column_L = (cell_L % self.grid[1] // self.reduction).clamp(max=width - 1)
         steps = torch.arange(side, device=device) - side // 2
         row_LK = row_L[:, None] + steps.repeat_interleave(side)
         column_LK = column_L[:, None] + steps.repeat(side)
         inside_LK = (row_LK >= 0) & (row_LK < height) & (column_LK >= 0) & (column_LK < width)
+        inside_LK &= cell_L[:, None] >= 0
         index_LK = row_LK.clamp(0, height - 1) * width + column_LK.clamp(0, width - 1)
+        index_LK += self.num_extra_tokens
         seen_BLK = inside_LK.expand(len(self.cell_BL[groups]), -1, -1)
         if self.reduction == 1:
             seen_BLK = seen_BLK & (self.cell_BL[groups][:, index_LK] >= 0)
@@ -160,7 +167,9 @@ class AttentionWeights:
         if self.kernel_BC33 is None:
             return out_BLC
         v_BLC = self.v_BNMD.transpose(1, 2).flatten(-2)
-        return out_BLC + local_residual(v_BLC, self.kernel_BC33, self.grid)
+        return out_BLC + local_residual(
+            v_BLC, self.kernel_BC33, self.grid, num_extra_tokens=self.num_extra_tokens
+        )
 
 
 def split_heads(x_BLC: Tensor, num_heads: int) -> Tensor:
@@ -168,6 +177,7 @@ def split_heads(x_BLC: Tensor, num_heads: int) -> Tensor:
     return x_BLC.unflatten(-1, (num_heads, -1)).transpose(1, 2)
 
 
-def cells_of_whole_map(x_BLC: Tensor) -> Tensor:
-    """Index the cells of groups that are whole maps."""
-    return torch.arange(x_BLC.shape[1], device=x_BLC.device).expand(len(x_BLC), -1)
+def cells_of_whole_map(x_BLC: Tensor, num_extra_tokens: int = 0) -> Tensor:
+    """Index the cells of groups that are whole maps; -1 for tokens in front of the grid."""
+    cell_L = torch.arange(x_BLC.shape[1], device=x_BLC.device) - num_extra_tokens
+    return cell_L.clamp(min=-1).expand(len(x_BLC), -1)

@@ -15,8 +15,8 @@ SWITCHES = dict(feature_map='identity', injective=True, local_residual=True, win
 def attention_builder(attention: str | Mapping, **switches: object) -> Callable[..., nn.Module]:
     """Return a function that builds the attention layers of a backbone.
 
-    It is called with ``embed_dims``, ``num_heads``, ``drop_rate`` and ``shifted``; the last is
-    handed on to layers that know it.
+    It is called with ``embed_dims``, ``num_heads``, ``drop_rate``, ``shifted`` and
+    ``num_extra_tokens``; the last two are handed on to layers that know them.
 
     Args:
         attention: 'inline', or a config of a registered layer, ``dict(type=NAME, ...)``.
@@ -33,11 +33,18 @@ def attention_builder(attention: str | Mapping, **switches: object) -> Callable[
                 f"{', '.join(names)} belong to attention='inline'; give options of another kind "
                 f'in its dict, got attention={attention!r}'
             )
-    knows_shift = 'shifted' in inspect.signature(kind).parameters
+    known = inspect.signature(kind).parameters
 
-    def build(embed_dims: int, num_heads: int, drop_rate: float, shifted: bool) -> nn.Module:
-        known = dict(shifted=shifted) if knows_shift and 'shifted' not in options else {}
-        return kind(embed_dims, num_heads, drop_rate=drop_rate, **known, **options)
+    def build(
+        embed_dims: int,
+        num_heads: int,
+        drop_rate: float,
+        shifted: bool = False,
+        num_extra_tokens: int = 0,
+    ) -> nn.Module:
+        places = dict(shifted=shifted, num_extra_tokens=num_extra_tokens)
+        places = {name: value for name, value in places.items() if name in known}
+        return kind(embed_dims, num_heads, drop_rate=drop_rate, **{**places, **options})
 
     return build
 
