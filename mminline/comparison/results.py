@@ -1,55 +1,73 @@
-"""Results of a comparison: means over seeds, as a table and as a figure."""
+"""Results of a comparison: means over seeds, and differences seed by seed, as a table."""
 
 import statistics
-from pathlib import Path
-
-from matplotlib.figure import Figure
 
 
-def summarize(results: list[dict]) -> list[dict]:
-    """Return mean and spread of each kind over its seeds."""
-    rows = []
+def summarize(results: list[dict], costs: dict[str, dict]) -> list[dict]:
+    """Return mean, spread and difference from the first kind, for each kind over its seeds.
+
+    Args:
+        results: Results of runs, the first kind first.
+        costs: What an image costs with each kind.
+    """
+    rows, first = [], None
     for kind in dict.fromkeys(result['kind'] for result in results):
         runs = [result for result in results if result['kind'] == kind]
-        scores = [result['mIoU'] for result in runs]
+        scores = {run['seed']: run['score'] for run in runs}
+        first = first or scores
+        # Of equal seeds, which share the order of images: that part of the spread cancels.
+        differences = [score - first[seed] for seed, score in scores.items() if seed in first]
+        metric = runs[0]['metric']
         rows.append(
-            dict(
-                kind=kind,
-                mIoU=statistics.mean(scores),
-                deviation=statistics.stdev(scores) if len(scores) > 1 else None,
-                parameters=runs[0]['parameters'],
-                seconds=statistics.mean(result['seconds'] for result in runs),
-                scores=scores,
-            )
+            {
+                'kind': kind,
+                'metric': metric,
+                metric: statistics.mean(scores.values()),
+                'deviation': _deviation(list(scores.values())),
+                'difference': statistics.mean(differences),
+                'difference_deviation': _deviation(differences),
+                'parameters': runs[0]['parameters'],
+                'seconds': statistics.mean(run['seconds'] for run in runs),
+                'scores': list(scores.values()),
+                'curves': [run['curve'] for run in runs],
+                'losses': [run['losses'] for run in runs],
+                **costs[kind],
+            }
         )
     return rows
 
 
+def _deviation(values: list[float]) -> float | None:
+    return statistics.stdev(values) if len(values) > 1 else None
+
+
+def differs(row: dict) -> bool:
+    """Whether a kind differs from the first by more than twice the error of the mean."""
+    if row['difference_deviation'] is None:
+        return False
+    error = row['difference_deviation'] / len(row['scores']) ** 0.5
+    return abs(row['difference']) > 2 * error
+
+
 def print_table(rows: list[dict]) -> None:
-    """Print a line for each kind."""
-    print(f'{"attention":16}  mIoU mean    std  parameters (M)  seconds of training')
+    """Print a line for each kind; '*' marks differences that are larger than their noise."""
+    metric, width = rows[0]['metric'], max(16, *(len(row['kind']) for row in rows))
+    print(
+        f'{"attention":{width}}  {metric:>9}    std  difference    std    parameters (M)  GMACs'
+        '  ms an image  MB peak  s of training'
+    )
     for row in rows:
-        spread = '    -' if row['deviation'] is None else f'{row["deviation"]:.3f}'
+        difference = f'{row["difference"]:+10.3f}' if row is not rows[0] else f'{"":10}'
+        spread = _spread(row['difference_deviation']) if row is not rows[0] else '     '
         print(
-            f'{row["kind"]:16}  {row["mIoU"]:9.3f}  {spread}'
-            f'  {row["parameters"] / 1e6:14.2f}  {row["seconds"]:19.0f}'
+            f'{row["kind"]:{width}}  {row[metric]:9.3f}  {_spread(row["deviation"])}'
+            f'  {difference}  {spread} {"*" if differs(row) else " "}'
+            f'  {row["parameters"] / 1e6:14.2f}  {row["gmacs"]:5.3g}'
+            f'  {1e3 * row["image_seconds"]:11.1f}  {row["megabytes"]:7.1f}  {row["seconds"]:13.0f}'
         )
+    if len(rows) > 1:
+        print(f'difference: from {rows[0]["kind"]}, seed by seed; * more than two standard errors')
 
 
-def plot_comparison(rows: list[dict], title: str, path: Path) -> None:
-    """Draw a dot for each run, a bar for their mean."""
-    figure = Figure(figsize=(1.5 + 1.1 * len(rows), 3.6), layout='constrained')
-    axes = figure.subplots()
-    for place, row in enumerate(rows):
-        count = len(row['scores'])
-        offsets = [place + 0.08 * (number - (count - 1) / 2) for number in range(count)]
-        label = 'one seed' if place == 0 else None
-        axes.plot(offsets, row['scores'], 'o', color='#0072B2', alpha=0.8, label=label)
-        label = 'mean' if place == 0 else None
-        axes.hlines(row['mIoU'], place - 0.25, place + 0.25, color='#D55E00', lw=2, label=label)
-    axes.set_xticks(range(len(rows)), [row['kind'].replace('-', '\n', 1) for row in rows])
-    axes.set_ylabel('mIoU on validation scenes')
-    axes.set_title(title, fontsize='medium')
-    axes.grid(axis='y', alpha=0.3)
-    axes.legend()
-    figure.savefig(path, dpi=150)
+def _spread(value: float | None) -> str:
+    return '    -' if value is None else f'{value:.3f}'

@@ -18,24 +18,11 @@ class AngularAttention(WholeMapAttention):
     and terms of higher order. Those are left to the convolution.
 
     Args:
-        embed_dims: Channels of the tokens.
-        num_heads: Heads; they have to divide the channels.
-        local_residual: Whether to add a learned 3x3 depth-wise convolution of the values.
-        drop_rate: Dropout after the output projection.
-        init_cfg: As everywhere in OpenMMLab.
+        See ``WholeMapAttention``.
     """
 
     kind = 'angular'
-
-    def __init__(
-        self,
-        embed_dims: int,
-        num_heads: int,
-        local_residual: bool = True,
-        drop_rate: float = 0.0,
-        init_cfg: dict | None = None,
-    ) -> None:
-        super().__init__(embed_dims, num_heads, local_residual, drop_rate, init_cfg)
+    convolves = True
 
     def map_features(self, x_BNLD: Tensor) -> Tensor:
         return F.normalize(upcast(x_BNLD), dim=-1)

@@ -12,11 +12,7 @@ class EfficientAttention(WholeMapAttention):
     """Efficient attention, called as ``layer(x_BLC, hw_shape)``.
 
     Args:
-        embed_dims: Channels of the tokens.
-        num_heads: Heads; they have to divide the channels.
-        local_residual: Whether to add a learned 3x3 depth-wise convolution of the values.
-        drop_rate: Dropout after the output projection.
-        init_cfg: As everywhere in OpenMMLab.
+        See ``WholeMapAttention``.
     """
 
     kind = 'efficient'

@@ -19,23 +19,25 @@ class FocusedLinearAttention(WholeMapAttention):
         embed_dims: Channels of the tokens.
         num_heads: Heads; they have to divide the channels.
         focus: Power to which channels are raised; 1 for plain linear attention.
-        local_residual: Whether to add a learned 3x3 depth-wise convolution of the values.
-        drop_rate: Dropout after the output projection.
-        init_cfg: As everywhere in OpenMMLab.
+        local_residual, drop_rate, num_extra_tokens, init_cfg: See ``WholeMapAttention``.
     """
 
     kind = 'focused'
+    convolves = True
 
     def __init__(
         self,
         embed_dims: int,
         num_heads: int,
         focus: float = 3.0,
-        local_residual: bool = True,
+        local_residual: bool | None = None,
         drop_rate: float = 0.0,
+        num_extra_tokens: int = 0,
         init_cfg: dict | None = None,
     ) -> None:
-        super().__init__(embed_dims, num_heads, local_residual, drop_rate, init_cfg)
+        super().__init__(
+            embed_dims, num_heads, local_residual, drop_rate, num_extra_tokens, init_cfg
+        )
         if focus < 1:
             raise ValueError(f'focus has to be at least 1, got {focus=}')
         self.focus = focus

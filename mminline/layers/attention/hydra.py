@@ -16,9 +16,7 @@ class HydraAttention(WholeMapAttention):
     Args:
         embed_dims: Channels of the tokens.
         num_heads: Heads of the other kinds. Every channel is a head here, so this has no effect.
-        local_residual: Whether to add a learned 3x3 depth-wise convolution of the values.
-        drop_rate: Dropout after the output projection.
-        init_cfg: As everywhere in OpenMMLab.
+        local_residual, drop_rate, num_extra_tokens, init_cfg: See ``WholeMapAttention``.
     """
 
     kind = 'hydra'
@@ -27,12 +25,15 @@ class HydraAttention(WholeMapAttention):
         self,
         embed_dims: int,
         num_heads: int,
-        local_residual: bool = False,
+        local_residual: bool | None = None,
         drop_rate: float = 0.0,
+        num_extra_tokens: int = 0,
         init_cfg: dict | None = None,
     ) -> None:
         check_heads(embed_dims, num_heads)
-        super().__init__(embed_dims, embed_dims, local_residual, drop_rate, init_cfg)
+        super().__init__(
+            embed_dims, embed_dims, local_residual, drop_rate, num_extra_tokens, init_cfg
+        )
 
     def map_features(self, x_BNLD: Tensor) -> Tensor:
         """Divide tokens by their length over all channels, which are the heads."""

@@ -16,9 +16,7 @@ class LinearAttention(WholeMapAttention):
         embed_dims: Channels of the tokens.
         num_heads: Heads; they have to divide the channels.
         feature_map: Map of queries and keys, without negative values: 'relu' or 'exp'.
-        local_residual: Whether to add a learned 3x3 depth-wise convolution of the values.
-        drop_rate: Dropout after the output projection.
-        init_cfg: As everywhere in OpenMMLab.
+        local_residual, drop_rate, num_extra_tokens, init_cfg: See ``WholeMapAttention``.
     """
 
     kind = 'linear'
@@ -28,11 +26,14 @@ class LinearAttention(WholeMapAttention):
         embed_dims: int,
         num_heads: int,
         feature_map: str = 'relu',
-        local_residual: bool = False,
+        local_residual: bool | None = None,
         drop_rate: float = 0.0,
+        num_extra_tokens: int = 0,
         init_cfg: dict | None = None,
     ) -> None:
-        super().__init__(embed_dims, num_heads, local_residual, drop_rate, init_cfg)
+        super().__init__(
+            embed_dims, num_heads, local_residual, drop_rate, num_extra_tokens, init_cfg
+        )
         if feature_map not in NON_NEGATIVE_FEATURE_MAPS:
             raise ValueError(
                 f'feature_map has to be one of {list(NON_NEGATIVE_FEATURE_MAPS)}, '

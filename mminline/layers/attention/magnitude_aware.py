@@ -17,24 +17,11 @@ class MagnitudeAwareAttention(WholeMapAttention):
     """Magnitude-aware linear attention, called as ``layer(x_BLC, hw_shape)``.
 
     Args:
-        embed_dims: Channels of the tokens.
-        num_heads: Heads; they have to divide the channels.
-        local_residual: Whether to add a learned 3x3 depth-wise convolution of the values.
-        drop_rate: Dropout after the output projection.
-        init_cfg: As everywhere in OpenMMLab.
+        See ``WholeMapAttention``.
     """
 
     kind = 'magnitude-aware'
-
-    def __init__(
-        self,
-        embed_dims: int,
-        num_heads: int,
-        local_residual: bool = True,
-        drop_rate: float = 0.0,
-        init_cfg: dict | None = None,
-    ) -> None:
-        super().__init__(embed_dims, num_heads, local_residual, drop_rate, init_cfg)
+    convolves = True
 
     def map_features(self, x_BNLD: Tensor) -> Tensor:
         return F.elu(upcast(x_BNLD)) + 1
@@ -49,7 +36,7 @@ class MagnitudeAwareAttention(WholeMapAttention):
 def magnitude_aware_attention(
     q_BNLD: Tensor, k_BNMD: Tensor, v_BNMD: Tensor, scale: float
 ) -> Tensor:
-    """Mix values by ``beta_i s_ij - gamma_i`` (Eq. 6 to 8), in time linear in tokens.
+    """Mix values by ``beta_i s_ij - gamma_i``, in time linear in tokens.
 
     With ``s_ij = scale / M * <q_i, k_j>`` and its sum ``z_i``, ``beta_i = 1 + 1 / z_i`` and
     ``gamma_i = z_i / M``. That is InLine attention of the query ``beta_i q_i``: the weights are

@@ -3,7 +3,8 @@
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-from .checks import check_heads, check_tokens
+from ..functional import behind_extra_tokens
+from .checks import check_extra_tokens, check_heads, check_tokens
 from .weights import AttentionWeights, cells_of_whole_map, split_heads
 
 
@@ -16,32 +17,40 @@ class WholeMapAttention(BaseModule):
     Args:
         embed_dims: Channels of the tokens.
         num_heads: Heads; they have to divide the channels.
-        local_residual: Whether to add a learned 3x3 depth-wise convolution of the values.
+        local_residual: Whether to add a learned 3x3 depth-wise convolution of the values; None
+            for as the paper of the kind has it.
         drop_rate: Dropout after the output projection.
+        num_extra_tokens: Tokens in front of the grid, such as a class token. They take part in
+            the attention, but have no neighbours for the convolution.
         init_cfg: As everywhere in OpenMMLab.
     """
 
     # Name of the rule, for analysis.
     kind: str
+    # Whether the paper of the kind has a convolution.
+    convolves: bool = False
 
     def __init__(
         self,
         embed_dims: int,
         num_heads: int,
-        local_residual: bool = False,
+        local_residual: bool | None = None,
         drop_rate: float = 0.0,
+        num_extra_tokens: int = 0,
         init_cfg: dict | None = None,
     ) -> None:
         super().__init__(init_cfg)
         check_heads(embed_dims, num_heads)
+        check_extra_tokens(num_extra_tokens)
         self.embed_dims = embed_dims
         self.num_heads = num_heads
+        self.num_extra_tokens = num_extra_tokens
         self.scale = (embed_dims // num_heads) ** -0.5
         self.qkv = nn.Linear(embed_dims, 3 * embed_dims)
         # Without a bias: the one of the projection does the same.
         self.local = (
             nn.Conv2d(embed_dims, embed_dims, 3, padding=1, groups=embed_dims, bias=False)
-            if local_residual
+            if (self.convolves if local_residual is None else local_residual)
             else None
         )
         self.proj = nn.Linear(embed_dims, embed_dims)
@@ -60,14 +69,19 @@ class WholeMapAttention(BaseModule):
         raise NotImplementedError
 
     def forward(self, x_BLC: Tensor, hw_shape: tuple[int, int]) -> Tensor:
-        check_tokens(x_BLC, hw_shape, self.embed_dims)
+        check_tokens(x_BLC, hw_shape, self.embed_dims, self.num_extra_tokens)
         q_BNLD, k_BNLD, v_BNLD = self._split(x_BLC)
         mixed_BNLD = self.mix(self.map_features(q_BNLD), self.map_features(k_BNLD), v_BNLD)
         mixed_BLC = mixed_BNLD.transpose(1, 2).flatten(-2)
         if self.local is not None:
-            v_BCHW = v_BNLD.transpose(1, 2).flatten(-2).unflatten(1, hw_shape).permute(0, 3, 1, 2)
-            mixed_BLC = mixed_BLC + self.local(v_BCHW).permute(0, 2, 3, 1).flatten(1, 2)
+            mixed_BLC = mixed_BLC + self._convolve(v_BNLD.transpose(1, 2).flatten(-2), hw_shape)
         return self.project(mixed_BLC)
+
+    def _convolve(self, v_BLC: Tensor, hw_shape: tuple[int, int]) -> Tensor:
+        grid_BHWC = v_BLC[:, self.num_extra_tokens :].unflatten(1, hw_shape)
+        local_BCHW = self.local(grid_BHWC.permute(0, 3, 1, 2))
+        local_BLC = local_BCHW.permute(0, 2, 3, 1).flatten(1, 2)
+        return behind_extra_tokens(local_BLC, self.num_extra_tokens)
 
     def _split(self, x_BLC: Tensor) -> list[Tensor]:
         return [split_heads(part, self.num_heads) for part in self.qkv(x_BLC).chunk(3, dim=-1)]
@@ -90,8 +104,9 @@ class WholeMapAttention(BaseModule):
             v_BNMD,
             hw_shape,
             hw_shape,
-            cells_of_whole_map(x_BLC),
+            cells_of_whole_map(x_BLC, self.num_extra_tokens),
             self.map_features,
             kernel_BC33=kernel_BC33,
+            num_extra_tokens=self.num_extra_tokens,
             finish=self.project,
         )
