@@ -1,11 +1,13 @@
 """Kinds of attention that a comparison knows by name, and how they get into a config."""
 
 import ast
+import inspect
 from typing import Any
 
 from mmengine.config import Config, ConfigDict
 
 from ..models.backbones.archs import PVT_ARCHS, resolve_arch
+from ..registry import MODELS
 
 PLAIN = dict(feature_map='relu', injective=False)
 # Options of the backbone.
@@ -38,16 +40,18 @@ def parse_kind(text: str) -> dict[str, Any]:
     if text in KINDS:
         return dict(KINDS[text])
     name, _, options = text.partition(':')
-    if not name.isidentifier() or not name[0].isupper():
+    layer = MODELS.get(name) if name[:1].isupper() else None
+    if layer is None:
         raise ValueError(
-            f'a kind has to be one of {list(KINDS)} or the name of a layer with options, such as '
+            f'a kind has to be one of {list(KINDS)} or a registered layer with options, such as '
             f'SoftmaxAttention:window_size=7, got {text!r}'
         )
-    attention = dict(type=name)
-    for option in filter(None, options.split(',')):
-        key, _, value = option.partition('=')
-        attention[key] = _read_value(value)
-    return dict(attention=attention)
+    pairs = (option.partition('=') for option in options.split(',') if option)
+    attention = {key: _read_value(value) for key, _, value in pairs}
+    known = list(inspect.signature(layer).parameters)
+    if unknown := [key for key in attention if key not in known]:
+        raise ValueError(f'options of {name} have to be among {known}, got {unknown} in {text!r}')
+    return dict(attention=dict(type=name, **attention))
 
 
 def _read_value(text: str) -> Any:
