@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.testing import assert_close
+from torch.utils.flop_counter import FlopCounterMode
 
 from helpers.attention_layers import join_heads, split_heads
 from helpers.tiny import gradients, image, randomize
@@ -346,6 +347,25 @@ def test_every_kind_is_exported_for_any_size(tmp_path):
         assert_close(program.module()(x), expected, rtol=1e-4, atol=1e-4)
         (found,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
         assert_close(torch.from_numpy(found), expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ('kind', 'extra'),
+    [
+        (LinearAttention, lambda n, c, d: 2 * n * c * d + n * c),
+        (HydraAttention, lambda n, c, d: 0),  # products of numbers, which are not counted
+        (EfficientAttention, lambda n, c, d: 2 * n * c * d),
+        (AngularAttention, lambda n, c, d: 2 * n * c * d + 10 * n * c),
+        (EnhancedLinearAttention, lambda n, c, d: 2 * n * c * d + 10 * n * c),
+        (FocusedLinearAttention, lambda n, c, d: 2 * n * c * d + 10 * n * c),
+        (MagnitudeAwareAttention, lambda n, c, d: 2 * n * c * d + 10 * n * c),
+    ],
+)
+def test_each_kind_costs_what_the_page_says(kind, extra):
+    n, c, d = 15, CHANNELS, CHANNELS // HEADS
+    with FlopCounterMode(display=False) as counter:
+        make_layer(kind)(tokens((3, 5), batch=1), (3, 5))
+    assert counter.get_total_flops() == 2 * (4 * n * c * c + extra(n, c, d))
 
 
 def test_bad_options_are_refused():
