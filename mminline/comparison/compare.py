@@ -8,8 +8,11 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from mmengine.config import Config
+
 from ..apis import read_config
 from ..datasets import write_shapes
+from ..engine.runs import prepare_training
 from .configs import make_config
 from .costs import measure_cost
 from .plots import plot_comparison, plot_curves
@@ -48,7 +51,7 @@ def compare_attention(
         iterations: Budget of each run; None for the config's own.
         out: Folder of the runs and of comparison.json, comparison.png and curves.png.
         shapes: Scenes to train on; None for the data of the config.
-        metric: Name of the score; None for the usual one of the task.
+        metric: Name of the score, as the evaluator reports it; None for mIoU or mAP.
         evaluations: How often the score is measured, under a budget.
         jobs: Runs at a time, one a core; 1 for one after the other on all cores.
         cfg_options: Settings of the config to change, by dotted name.
@@ -60,35 +63,50 @@ def compare_attention(
     text = read_config(base, cfg_options).pretty_text
     settings = dict(
         iterations=iterations,
+        evaluations=evaluations,
         data=shapes and prepare_data(shapes),
         config=hashlib.sha256(text.encode()).hexdigest()[:12],
     )
     root, size = (shapes.root, shapes.size) if shapes else (None, None)
-    results, waiting, configs = {}, {}, {}
-    for kind in kinds:
-        for seed in seeds:
-            folder = out / kind.replace(':', '-') / f'seed_{seed}'
-            config = make_config(
-                base, kind, seed, iterations, root, size, folder, evaluations, cfg_options
-            )
-            configs.setdefault(kind, config)
-            run = dict(settings, kind=kind, seed=seed)
-            results[kind, seed] = read_result(folder / 'result.json', run)
-            if results[kind, seed] is None:
-                folder.mkdir(parents=True, exist_ok=True)
-                config.dump(folder / 'config.py')
-                waiting[kind, seed] = (folder, run, metric)
-    for name, result in _run_all(waiting, jobs):
-        results[name] = result
+    configs = {
+        (kind, seed): make_config(
+            *(base, kind, seed, iterations, root, size, _folder(out, kind, seed)),
+            evaluations,
+            cfg_options,
+        )
+        for kind in kinds
+        for seed in seeds
+    }
+    results = _run_missing(configs, settings, jobs)
     # After all trainings, so that nothing else runs while times are taken.
-    costs = {kind: measure_cost(config) for kind, config in configs.items()}
-    rows = summarize(list(results.values()), costs)
+    costs = {kind: measure_cost(configs[kind, seeds[0]]) for kind in kinds}
+    rows = summarize(results, costs, metric)
     write_json(out / 'comparison.json', rows)
-    title = f'{Path(base).stem}{f", {shapes.level} scenes" if shapes else ""}'
-    title += f', {iterations} iterations' if iterations else ''
+    parts = [Path(base).stem, shapes and f'{shapes.level} scenes']
+    parts.append(iterations and f'{iterations} iterations')
+    title = ', '.join(filter(None, parts))
     plot_comparison(rows, title, out / 'comparison.png')
     plot_curves(rows, title, out / 'curves.png')
     return rows
+
+
+def _folder(out: Path, kind: str, seed: int) -> Path:
+    return out / kind.replace(':', '-') / f'seed_{seed}'
+
+
+def _run_missing(configs: dict[tuple, Config], settings: dict, jobs: int) -> list[dict]:
+    """Return the results of all runs; those that are not there are run."""
+    results, waiting = {}, {}
+    for (kind, seed), config in configs.items():
+        folder, run = Path(config.work_dir), dict(settings, kind=kind, seed=seed)
+        results[kind, seed] = read_result(folder / 'result.json', run)
+        if results[kind, seed] is None:
+            prepare_training(config)
+            folder.mkdir(parents=True, exist_ok=True)
+            config.dump(folder / 'config.py')
+            waiting[kind, seed] = (folder, run)
+    results.update(_run_all(waiting, jobs))
+    return list(results.values())
 
 
 def _run_all(waiting: dict[tuple, tuple], jobs: int) -> Iterator[tuple[tuple, dict]]:
@@ -109,8 +127,8 @@ def _run_all(waiting: dict[tuple, tuple], jobs: int) -> Iterator[tuple[tuple, di
             for number, future in enumerate(as_completed(futures), start=1):
                 name, result = futures[future], future.result()
                 print(
-                    f'[{number}/{len(waiting)}] {name[0]}, seed {name[1]}: {result["metric"]} '
-                    f'{result["score"]:.3f}, {result["seconds"]:.0f} s',
+                    f'[{number}/{len(waiting)}] {name[0]}, seed {name[1]}: '
+                    f'{result["seconds"]:.0f} s',
                     flush=True,
                 )
                 yield name, result

@@ -63,5 +63,5 @@ def plot_curves(rows: list[dict], title: str, path: Path) -> None:
 def _draw_mean(axes: Axes, curves: list[list], **style: object) -> None:
     """Draw the mean of curves that have the same iterations."""
     iterations = [place for place, _ in curves[0]]
-    means = [statistics.mean(value for _, value in points) for points in zip(*curves, strict=False)]
-    axes.plot(iterations[: len(means)], means, **style)
+    means = [statistics.mean(value for _, value in points) for points in zip(*curves, strict=True)]
+    axes.plot(iterations, means, **style)

@@ -11,21 +11,16 @@ from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 from mmengine.utils import ProgressBar
 
-from ..engine.runs import prepare_training
-
-# What a run is judged by: the first of these that its evaluator reports.
-METRICS = ('mIoU', 'coco/segm_mAP', 'coco/bbox_mAP', 'pascal_voc/mAP')
 # Points of a curve of losses.
 LOSS_POINTS = 50
 
 
 class CurveHook(Hook):
-    """Keeps the score at each evaluation, and shows how far the run is."""
+    """Keeps the scores of each evaluation, and shows how far the run is."""
 
-    def __init__(self, metric: str | None = None, show_bar: bool = False) -> None:
-        self.metric = metric
+    def __init__(self, show_bar: bool) -> None:
         self.show_bar = show_bar
-        self.curve: list[tuple[int, float]] = []
+        self.curve: list[tuple[int, dict[str, float]]] = []
 
     def before_train(self, runner: Runner) -> None:
         if self.show_bar:
@@ -36,41 +31,31 @@ class CurveHook(Hook):
             self.bar.update()
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
-        self.metric = self.metric or next((name for name in METRICS if name in metrics), None)
-        if self.metric not in metrics:
-            raise ValueError(
-                f'--metric has to be one of {sorted(metrics)}, which the evaluator reports, '
-                f'got {self.metric!r}'
-            )
         # mmseg counts in per cent, mmdet does not.
         unit = 100 if runner.cfg.get('default_scope') == 'mmseg' else 1
-        self.curve.append((runner.iter, float(metrics[self.metric]) / unit))
+        scores = {name: float(value) / unit for name, value in metrics.items()}
+        self.curve.append((runner.iter, scores))
 
     def after_train(self, runner: Runner) -> None:
         if self.show_bar:
             print()
 
 
-def run_once(folder: Path, settings: dict, metric: str | None, show_bar: bool) -> dict:
+def run_once(folder: Path, settings: dict, show_bar: bool) -> dict:
     """Train and evaluate the config in a folder; return and write its result.
 
     Args:
         folder: Folder with config.py; its result.json is written when all is done.
         settings: What tells this run from others, kept in the result.
-        metric: Name of the score; None for the usual one of the task.
         show_bar: Whether to show a progress bar.
     """
-    config = Config.fromfile(folder / 'config.py')
-    prepare_training(config)
-    hook = CurveHook(metric, show_bar)
-    runner = RUNNERS.build(config)
+    hook = CurveHook(show_bar)
+    runner = RUNNERS.build(Config.fromfile(folder / 'config.py'))
     runner.register_hook(hook)
     runner.train()
     scalars = runner.message_hub.log_scalars
     result = dict(
         settings,
-        metric=hook.metric,
-        score=hook.curve[-1][1],
         curve=hook.curve,
         losses=_thin_out(scalars['train/loss'].data[0].tolist()),
         parameters=sum(parameter.numel() for parameter in runner.model.parameters()),
@@ -103,8 +88,8 @@ def read_result(path: Path, settings: dict) -> dict | None:
     result = json.loads(path.read_text())
     if {name: result.get(name) for name in settings} != settings:
         raise ValueError(
-            f'{path} is of a run with another config, other iterations or other data: '
-            'take another --out'
+            f'{path} is of a run with another config, other evaluations, other iterations or other '
+            'data: take another --out'
         )
     return result
 

@@ -13,22 +13,20 @@ def result(kind, seed, score):
     return dict(
         kind=kind,
         seed=seed,
-        metric='mIoU',
-        score=score,
-        curve=[[1, score / 2], [2, score]],
+        curve=[[1, dict(aAcc=0.9, mIoU=score / 2)], [2, dict(aAcc=0.9, mIoU=score)]],
         losses=[[2, 1.0]],
         parameters=2_000_000,
         seconds=5.0,
     )
 
 
-def rows_of(**scores):
+def rows_of(metric=None, **scores):
     results = [
         result(kind, seed, score)
         for kind, values in scores.items()
         for seed, score in enumerate(values)
     ]
-    return summarize(results, dict.fromkeys(scores, COST))
+    return summarize(results, dict.fromkeys(scores, COST), metric)
 
 
 def test_differences_are_taken_seed_by_seed():
@@ -41,6 +39,13 @@ def test_differences_are_taken_seed_by_seed():
     assert second['difference_deviation'] == pytest.approx(0.01)
     assert differs(second)
     assert not differs(first)
+
+
+def test_any_score_of_the_evaluator_can_be_compared():
+    (row,) = rows_of(metric='aAcc', inline=[0.2, 0.4])
+    assert (row['metric'], row['aAcc'], row['deviation']) == ('aAcc', 0.9, 0.0)
+    with pytest.raises(ValueError, match=r"one of \['aAcc', 'mIoU'\].*got metric='mAP'"):
+        rows_of(metric='mAP', inline=[0.2])
 
 
 def test_a_difference_within_its_noise_or_of_one_seed_is_none():
