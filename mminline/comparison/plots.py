@@ -23,17 +23,13 @@ def plot_comparison(rows: list[dict], title: str, path: Path) -> None:
         axes.bar(place, row[metric], width=0.7, color=COLORS[5], alpha=0.6)
         label = 'one seed' if place == 0 else None
         axes.plot(offsets, row['scores'], 'o', color=COLORS[0], markersize=4, label=label)
-    scores = [score for row in rows for score in row['scores']]
-    margin = 0.15 * (max(scores) - min(scores)) or 0.01
-    # Bars from zero would hide the differences; the axis says where it begins.
-    axes.set_ylim(max(0, min(scores) - 3 * margin), max(scores) + margin)
     names = [row['kind'].replace('-', '-\n', 1) for row in rows]
     axes.set_xticks(range(len(rows)), names, fontsize='small')
     axes.set_ylabel(f'{metric} on validation images')
     axes.set_title(title, fontsize='medium')
     axes.grid(axis='y', alpha=0.3)
     axes.set_axisbelow(True)
-    axes.legend(loc='upper right')
+    axes.legend(loc='lower right')
     figure.savefig(path, dpi=120)
 
 
@@ -51,7 +47,6 @@ def plot_curves(rows: list[dict], title: str, path: Path) -> None:
         _draw_mean(loss_axes, row['losses'], linewidth=1, **style)
     score_axes.set_ylabel(f'{rows[0]["metric"]} on validation images')
     loss_axes.set_ylabel('training loss')
-    loss_axes.set_yscale('log')
     for axes in (score_axes, loss_axes):
         axes.set_xlabel('iteration')
         axes.grid(alpha=0.3)
