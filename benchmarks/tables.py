@@ -57,7 +57,7 @@ def parts_table(cases: list[dict]) -> str:
     for row in measured:
         parts = [row['parts'][name] for name in names]
         parts.append(max(row['median'] - sum(parts), 0.0))
-        cells = (f'{_time(part)} ({part / row["median"]:.0%})' for part in parts)
+        cells = (f'{format_time(part)} ({part / row["median"]:.0%})' for part in parts)
         rows.append((row['name'], *cells))
     return markdown(rows)
 

@@ -1,30 +1,43 @@
-"""Train one segmentor with several kinds of attention, and compare what they learn.
+"""Train one model with several kinds of attention, and compare what they learn and cost.
 
     python tools/compare_attention.py
-    python tools/compare_attention.py --kinds inline softmax --seeds 0 1 --iterations 600
+    python tools/compare_attention.py --kinds inline softmax --seeds 0 1 --jobs 2
     python tools/compare_attention.py --level cluttered --out work_dirs/compare_cluttered
+    python tools/compare_attention.py CONFIG --kinds inline mala SoftmaxAttention:window_size=7 \\
+        --iterations 5000 --out work_dirs/compare_mine
 
-Semantic FPN on Shapes, everything the same but the attention: budget, scenes and their order for
-each seed, widths and depths. The kinds are
+Without CONFIG: Semantic FPN on Shapes, which is drawn if it is not there. With CONFIG: your
+detector or segmentor on your data; its backbone has to be one of this project. Everything is the
+same but the attention: budget, images and their order for each seed, widths and depths. All runs
+start from random weights, as there are none for most kinds. The kinds are
 
     inline            InLine attention
     inline-no-local   without its local residual
     linear            plain linear attention (ReLU map, divided by the sum), with the local residual
     linear-no-local   plain linear attention as it is usually meant
-    softmax           softmax attention, every token sees every token (mmdet's PVT backbone)
-    softmax-reduced   the same with fewer keys in the first three stages, as PVT has it
+    softmax           softmax attention, every token sees every token
+    softmax-reduced   the same with fewer keys in the first three stages (mmdet's PVT)
+    hydra, efficient, angular, enhanced, focused, mala
+                      other linear attentions: docs/attention.md
+    NAME:OPTION=VALUE,...
+                      any registered layer, such as FocusedLinearAttention:focus=5
 
-Each run leaves config.py, model.pth and result.json in OUT/KIND/seed_K; the table is printed, and
-written with a picture as OUT/comparison.json and OUT/comparison.png. Runs that are finished are
-not run again: after an interruption, or with more seeds, start the same command once more.
+Each run leaves config.py, model.pth and result.json in OUT/KIND/seed_K. The table is printed, and
+written with two pictures as OUT/comparison.json, comparison.png and curves.png. Differences are
+taken seed by seed from the first kind. Multiply-adds, time and memory of one image are measured
+after all trainings, on one process. Runs that are finished are not run again: after an
+interruption, or with more seeds, start the same command once more.
 """
 
 import argparse
 import sys
 from pathlib import Path
 
-from mminline.comparison import KINDS, compare_attention, print_table
+from mmengine.config import DictAction
+
+from mminline.comparison import KINDS, Shapes, compare_attention, print_table
 from mminline.datasets import LEVELS
+from mminline.engine.errors import readable_errors
 
 CONFIG = (
     Path(__file__).resolve().parents[1]
@@ -38,58 +51,87 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument('config', nargs='?', metavar='CONFIG', help='config file (default: Shapes)')
     parser.add_argument(
-        '--kinds', nargs='+', choices=KINDS, default=list(KINDS), metavar='KIND',
-        help='kinds of attention (default: all)',
+        '--kinds', nargs='+', default=list(KINDS), metavar='KIND',
+        help='kinds of attention; the others are compared with the first (default: all by name)',
     )  # fmt: skip
     parser.add_argument(
         '--seeds', nargs='+', type=int, default=[0, 1, 2], metavar='K',
         help='one run a kind for each (default: 0 1 2)',
     )  # fmt: skip
     parser.add_argument(
-        '--iterations', type=int, default=600, help='of 8 scenes, for each run (default: 600)'
+        '--iterations', type=int, metavar='N',
+        help='budget of each run, with the schedule stretched to it '
+        "(default: 600 on Shapes, the config's own with CONFIG)",
+    )  # fmt: skip
+    parser.add_argument(
+        '--evaluations', type=int, default=4, metavar='N',
+        help='points of the learning curve, under --iterations (default: %(default)s)',
+    )  # fmt: skip
+    parser.add_argument(
+        '--metric', help='score to compare, as the evaluator names it (default: mIoU or mAP)'
     )
     parser.add_argument(
-        '--level', choices=LEVELS, default='plain', help='of the scenes (default: plain)'
-    )
+        '--jobs', type=int, default=1, metavar='N',
+        help='runs at a time, one a core (default: one after the other, on all cores)',
+    )  # fmt: skip
     parser.add_argument(
-        '--size', type=int, default=64, help='side of a scene in pixels (default: 64)'
+        '--level', choices=LEVELS, help='level of the scenes of Shapes (default: plain)'
     )
+    parser.add_argument('--size', type=int, help='side of a scene in pixels (default: 64)')
     parser.add_argument(
         '--root', type=Path,
-        help='folder of the data, drawn if it is not there (default: data/shapes-LEVEL-SIZE)',
+        help='folder of Shapes, drawn if it is not there (default: data/shapes-LEVEL-SIZE)',
     )  # fmt: skip
     parser.add_argument(
         '--out', type=Path, default=Path('work_dirs/compare_attention'),
-        help='folder of the runs (default: work_dirs/compare_attention)',
+        help='folder of the runs (default: %(default)s)',
     )  # fmt: skip
-    args = parser.parse_args()
-    if args.iterations < 2:
-        parser.error(f'--iterations has to be at least 2, got {args.iterations}')
-    if args.root is None:
-        args.root = Path(f'data/shapes-{args.level}-{args.size}')
+    parser.add_argument(
+        '--cfg-options', nargs='+', action=DictAction, default={}, metavar='KEY=VALUE',
+        help='change settings of the config, such as train_dataloader.batch_size=4',
+    )  # fmt: skip
+    return check_args(parser, parser.parse_args())
+
+
+def check_args(parser: argparse.ArgumentParser, args: argparse.Namespace) -> argparse.Namespace:
+    """Refuse numbers that are too small, and options of Shapes beside a config."""
+    for name, least in (('iterations', 2), ('evaluations', 1), ('jobs', 1)):
+        value = getattr(args, name)
+        if value is not None and value < least:
+            parser.error(f'--{name} has to be at least {least}, got {value}')
+    given = [name for name in ('level', 'size', 'root') if getattr(args, name) is not None]
+    if args.config and given:
+        parser.error(f'--{given[0]} belongs to Shapes, and CONFIG has data of its own')
+    args.shapes = None
+    if not args.config:
+        args.config, args.iterations = CONFIG, args.iterations or 600
+        level, size = args.level or 'plain', args.size or 64
+        args.shapes = Shapes(args.root or Path(f'data/shapes-{level}-{size}'), level, size)
     return args
 
 
 def main() -> None:
     args = parse_args()
     try:
-        rows = compare_attention(
-            CONFIG,
-            args.kinds,
-            args.seeds,
-            args.iterations,
-            args.root,
-            args.level,
-            args.size,
-            args.out,
-        )
-    except ValueError as error:
+        with readable_errors(args.out):
+            rows = compare_attention(
+                args.config,
+                args.kinds,
+                args.seeds,
+                args.iterations,
+                args.out,
+                shapes=args.shapes,
+                metric=args.metric,
+                evaluations=args.evaluations,
+                jobs=args.jobs,
+                cfg_options=args.cfg_options,
+            )
+    except (TypeError, ValueError) as error:
         sys.exit(f'compare_attention: {error}')
-    except KeyboardInterrupt:
-        sys.exit('\ncompare_attention: interrupted; start it again, finished runs are kept')
     print_table(rows)
-    print(f'wrote {args.out / "comparison.json"} and {args.out / "comparison.png"}')
+    print(f'wrote comparison.json, comparison.png and curves.png in {args.out}')
 
 
 if __name__ == '__main__':

@@ -1,7 +1,8 @@
-"""Comparison of attention kinds: one segmentor trained on Shapes with each of them."""
+"""Comparison of attention kinds: one detector or segmentor trained with each of them."""
 
-from .configs import KINDS, make_config
+from .compare import Shapes, compare_attention
+from .configs import make_config
+from .kinds import KINDS
 from .results import print_table
-from .runs import compare_attention
 
-__all__ = ['KINDS', 'compare_attention', 'make_config', 'print_table']
+__all__ = ['KINDS', 'Shapes', 'compare_attention', 'make_config', 'print_table']

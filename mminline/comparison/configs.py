@@ -1,75 +1,59 @@
 """Configs of a comparison: one base config with some kind of attention, a budget and folders."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from mmengine.config import Config
 
-PLAIN = dict(feature_map='relu', injective=False)
-# Options of InLinePVT, or how many keys a side mmdet's PVT joins to one in each stage.
-KINDS = {
-    'inline': {},
-    'inline-no-local': dict(local_residual=False),
-    'linear': PLAIN,
-    'linear-no-local': dict(PLAIN, local_residual=False),
-    'softmax': dict(sr_ratios=(1, 1, 1, 1)),
-    'softmax-reduced': dict(sr_ratios=(8, 4, 2, 1)),
-}
+from ..apis.config import drop_pretrained
+from ..engine.config import load_run_config
+from .budget import use_budget
+from .kinds import use_attention
 
 
 def make_config(
     base: str | Path,
     kind: str,
     seed: int,
-    iterations: int,
-    root: str | Path,
-    size: int,
+    iterations: int | None,
+    root: str | Path | None,
+    size: int | None,
     work_dir: str | Path,
+    evaluations: int = 4,
+    cfg_options: Mapping[str, Any] | None = None,
 ) -> Config:
     """Read a config with another attention, another budget and other folders.
 
     Args:
-        base: Config file of a segmentor with the InLine-PVT backbone, trained on Shapes.
-        kind: One of ``KINDS``.
-        seed: Of weights and the order of scenes.
-        iterations: Budget.
-        root: Folder of the data.
+        base: Config file of a detector or segmentor with a backbone of this project.
+        kind: See ``kinds.parse_kind``.
+        seed: Of weights and the order of images.
+        iterations: Budget; None for the config's own.
+        root: Folder of Shapes; None for the data of the config.
         size: Side of its scenes.
         work_dir: Folder of the run.
+        evaluations: How often the score is measured, under a budget.
+        cfg_options: Settings to change, by dotted name.
     """
-    config = Config.fromfile(base)
-    _use_attention(config, kind)
-    _use_data(config, root, size)
-    _use_budget(config, iterations)
+    config = load_run_config(base, cfg_options, work_dir=str(work_dir))
+    # There are no trained weights for most kinds: all start alike.
+    config.model = drop_pretrained(config.model)
+    use_attention(config, kind)
+    if root is not None:
+        _use_shapes(config, root, size)
+    if iterations is not None:
+        use_budget(config, iterations, evaluations)
     # Of the same name it would be the one of the run before, and write to its folder.
-    config.visualizer.name = f'{kind}-seed_{seed}'
+    name = f'{kind}-seed_{seed}'
+    config.visualizer = dict(config.get('visualizer') or dict(type='Visualizer'), name=name)
     config.update(
-        randomness=dict(seed=seed),
-        work_dir=str(work_dir),
-        experiment_name=f'{kind}-seed_{seed}',
-        log_level='ERROR',
+        randomness=dict(seed=seed), experiment_name=name, log_level='ERROR', load_from=None
     )
     return config
 
 
-def _use_attention(config: Config, kind: str) -> None:
-    backbone = config.model.backbone
-    if 'sr_ratios' in KINDS[kind]:
-        arch = backbone.arch
-        config.model.backbone = dict(
-            type='mmdet.PyramidVisionTransformer',
-            pretrain_img_size=backbone.pretrain_size,
-            embed_dims=arch.embed_dims[0],  # times num_heads in each stage
-            num_heads=arch.num_heads,
-            num_layers=arch.depths,
-            mlp_ratios=arch.mlp_ratios,
-            drop_path_rate=backbone.get('drop_path_rate', 0.0),
-            **KINDS[kind],
-        )
-    else:
-        backbone.update(KINDS[kind])
-
-
-def _use_data(config: Config, root: str | Path, size: int) -> None:
+def _use_shapes(config: Config, root: str | Path, size: int) -> None:
     """Take scenes of another folder, as large as they are; a position embedding for each cell."""
     config.model.data_preprocessor.size = (size, size)
     backbone = config.model.backbone
@@ -81,15 +65,3 @@ def _use_data(config: Config, root: str | Path, size: int) -> None:
         for step in loader.dataset.pipeline:
             if step.type == 'Resize':
                 step.scale = (size, size)
-
-
-def _use_budget(config: Config, iterations: int) -> None:
-    """Train for fewer or more iterations; one checkpoint and one evaluation, at the end."""
-    # The shape of the schedule stays: warm-up, then a cosine down to the end.
-    warm_up, cosine = config.param_scheduler
-    warm_up.end = cosine.begin = max(1, warm_up.end * iterations // cosine.end)
-    cosine.end = iterations
-    config.train_cfg.update(max_iters=iterations, val_interval=iterations)
-    config.default_hooks.checkpoint.update(
-        interval=iterations, filename_tmpl='model.pth', save_optimizer=False
-    )

@@ -1,55 +1,92 @@
-"""Results of a comparison: means over seeds, as a table and as a figure."""
+"""Results of a comparison: means over seeds, and differences seed by seed, as a table."""
 
 import statistics
-from pathlib import Path
 
-from matplotlib.figure import Figure
+# What runs are judged by: the first of these that their evaluator reports.
+METRICS = ('mIoU', 'coco/segm_mAP', 'coco/bbox_mAP', 'pascal_voc/mAP')
+# Half the width of a 95 % interval of a mean, in standard errors, for 2, 3, 4 ... values.
+STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
 
 
-def summarize(results: list[dict]) -> list[dict]:
-    """Return mean and spread of each kind over its seeds."""
-    rows = []
+def summarize(results: list[dict], costs: dict[str, dict], metric: str | None = None) -> list[dict]:
+    """Return mean, spread and difference from the first kind, for each kind over its seeds.
+
+    Args:
+        results: Results of runs, the first kind first.
+        costs: What an image costs with each kind.
+        metric: Name of the score; None for the usual one of the task.
+    """
+    metric = find_metric(results[0]['curve'][-1][1], metric)
+    rows, first = [], None
     for kind in dict.fromkeys(result['kind'] for result in results):
         runs = [result for result in results if result['kind'] == kind]
-        scores = [result['mIoU'] for result in runs]
+        curves = [[(place, scores[metric]) for place, scores in run['curve']] for run in runs]
+        scores = [curve[-1][1] for curve in curves]
+        first = first or scores
+        # Equal seeds share the order of images: that part of the spread cancels.
+        differences = [score - other for score, other in zip(scores, first, strict=True)]
         rows.append(
-            dict(
-                kind=kind,
-                mIoU=statistics.mean(scores),
-                deviation=statistics.stdev(scores) if len(scores) > 1 else None,
-                parameters=runs[0]['parameters'],
-                seconds=statistics.mean(result['seconds'] for result in runs),
-                scores=scores,
-            )
+            {
+                'kind': kind,
+                'metric': metric,
+                metric: statistics.mean(scores),
+                'deviation': _deviation(scores),
+                'difference': statistics.mean(differences),
+                'difference_deviation': _deviation(differences),
+                'parameters': runs[0]['parameters'],
+                'seconds': statistics.mean(run['seconds'] for run in runs),
+                'scores': scores,
+                'curves': curves,
+                'losses': [run['losses'] for run in runs],
+                **costs[kind],
+            }
         )
     return rows
 
 
-def print_table(rows: list[dict]) -> None:
-    """Print a line for each kind."""
-    print(f'{"attention":16}  mIoU mean    std  parameters (M)  seconds of training')
-    for row in rows:
-        spread = '    -' if row['deviation'] is None else f'{row["deviation"]:.3f}'
-        print(
-            f'{row["kind"]:16}  {row["mIoU"]:9.3f}  {spread}'
-            f'  {row["parameters"] / 1e6:14.2f}  {row["seconds"]:19.0f}'
+def find_metric(scores: dict[str, float], metric: str | None) -> str:
+    """Return the name of the score that runs are judged by."""
+    metric = metric or next((name for name in METRICS if name in scores), None)
+    if metric not in scores:
+        raise ValueError(
+            f'the metric has to be one of {sorted(scores)}, which the evaluator reports, '
+            f'got {metric=}'
         )
+    return metric
 
 
-def plot_comparison(rows: list[dict], title: str, path: Path) -> None:
-    """Draw a dot for each run, a bar for their mean."""
-    figure = Figure(figsize=(1.5 + 1.1 * len(rows), 3.6), layout='constrained')
-    axes = figure.subplots()
-    for place, row in enumerate(rows):
-        count = len(row['scores'])
-        offsets = [place + 0.08 * (number - (count - 1) / 2) for number in range(count)]
-        label = 'one seed' if place == 0 else None
-        axes.plot(offsets, row['scores'], 'o', color='#0072B2', alpha=0.8, label=label)
-        label = 'mean' if place == 0 else None
-        axes.hlines(row['mIoU'], place - 0.25, place + 0.25, color='#D55E00', lw=2, label=label)
-    axes.set_xticks(range(len(rows)), [row['kind'].replace('-', '\n', 1) for row in rows])
-    axes.set_ylabel('mIoU on validation scenes')
-    axes.set_title(title, fontsize='medium')
-    axes.grid(axis='y', alpha=0.3)
-    axes.legend()
-    figure.savefig(path, dpi=150)
+def _deviation(values: list[float]) -> float | None:
+    return statistics.stdev(values) if len(values) > 1 else None
+
+
+def differs(row: dict) -> bool:
+    """Whether the 95 % interval of the mean difference from the first kind leaves zero out."""
+    if row['difference_deviation'] is None:
+        return False
+    count = len(row['scores'])
+    width = STUDENT[count - 2] if count - 2 < len(STUDENT) else 2.0
+    return abs(row['difference']) > width * row['difference_deviation'] / count**0.5
+
+
+def print_table(rows: list[dict]) -> None:
+    """Print a line for each kind; '*' marks differences that are clear."""
+    metric, width = rows[0]['metric'], max(16, *(len(row['kind']) for row in rows))
+    print(
+        f'{"attention":{width}}  {metric:>9}    std  difference    std    parameters (M)  GMACs'
+        '  ms an image  MB peak  s of training'
+    )
+    for row in rows:
+        difference = f'{row["difference"]:+10.3f}' if row is not rows[0] else f'{"":10}'
+        spread = _spread(row['difference_deviation']) if row is not rows[0] else '     '
+        print(
+            f'{row["kind"]:{width}}  {row[metric]:9.3f}  {_spread(row["deviation"])}'
+            f'  {difference}  {spread} {"*" if differs(row) else " "}'
+            f'  {row["parameters"] / 1e6:14.2f}  {row["gmacs"]:5.3g}'
+            f'  {1e3 * row["image_seconds"]:11.1f}  {row["megabytes"]:7.1f}  {row["seconds"]:13.0f}'
+        )
+    if len(rows) > 1:
+        print(f'difference: from {rows[0]["kind"]}, seed by seed; * 95 % interval without zero')
+
+
+def _spread(value: float | None) -> str:
+    return '    -' if value is None else f'{value:.3f}'

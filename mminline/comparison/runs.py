@@ -1,81 +1,84 @@
-"""Runs of a comparison: trained once, kept in their folders, and not run again."""
+"""One run of a comparison: trained once, kept in its folder, and not run again."""
 
 import json
 import os
-from collections.abc import Iterable
 from pathlib import Path
 
+import torch
 from mmengine.config import Config
 from mmengine.hooks import Hook
+from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 from mmengine.utils import ProgressBar
 
-from ..datasets import write_shapes
-from .configs import make_config
-from .results import plot_comparison, summarize
+# Points of a curve of losses.
+LOSS_POINTS = 50
 
 
-def compare_attention(
-    base: str | Path,
-    kinds: Iterable[str],
-    seeds: Iterable[int],
-    iterations: int,
-    root: str | Path,
-    level: str,
-    size: int,
-    out: str | Path,
-) -> list[dict]:
-    """Train a segmentor with each kind of attention and seed; write comparison.json and .png.
+class CurveHook(Hook):
+    """Keeps the scores of each evaluation, and shows how far the run is."""
 
-    Runs that are finished are not run again.
+    def __init__(self, show_bar: bool) -> None:
+        self.show_bar = show_bar
+        self.curve: list[tuple[int, dict[str, float]]] = []
+
+    def before_train(self, runner: Runner) -> None:
+        if self.show_bar:
+            self.bar = ProgressBar(runner.max_iters)
+
+    def after_train_iter(self, runner: Runner, *_, **__) -> None:
+        if self.show_bar:
+            self.bar.update()
+
+    def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
+        # mmseg counts in per cent, mmdet does not.
+        unit = 100 if runner.cfg.get('default_scope') == 'mmseg' else 1
+        scores = {name: float(value) / unit for name, value in metrics.items()}
+        self.curve.append((runner.iter, scores))
+
+    def after_train(self, runner: Runner) -> None:
+        if self.show_bar:
+            print()
+
+
+def run_once(folder: Path, settings: dict, show_bar: bool) -> dict:
+    """Train and evaluate the config in a folder; return and write its result.
 
     Args:
-        base: Config file of a segmentor with the InLine-PVT backbone, trained on Shapes.
-        kinds: Kinds of attention, keys of ``KINDS``.
-        seeds: Seeds of the runs of each kind.
-        iterations: Budget of each run.
-        root: Folder of the data, drawn if it is not there.
-        level: Level of its scenes.
-        size: Side of its scenes.
-        out: Folder of the runs and of the results.
-
-    Returns:
-        A row for each kind, with its mean score, deviation, size and time.
+        folder: Folder with config.py; its result.json is written when all is done.
+        settings: What tells this run from others, kept in the result.
+        show_bar: Whether to show a progress bar.
     """
-    out = Path(out)
-    data = prepare_data(Path(root), level, size)
-    seeds = list(seeds)
-    results = []
-    for kind in kinds:
-        for seed in seeds:
-            folder = out / kind / f'seed_{seed}'
-            settings = dict(kind=kind, seed=seed, iterations=iterations, data=data)
-            result = read_result(folder / 'result.json', settings)
-            if result is None:
-                print(f'{kind}, seed {seed}')
-                config = make_config(base, kind, seed, iterations, root, size, folder)
-                result = dict(settings, **train(config))
-                write_json(folder / 'result.json', result)
-            results.append(result)
-    rows = summarize(results)
-    write_json(out / 'comparison.json', rows)
-    title = f'Semantic FPN on Shapes ({level}), {iterations} iterations'
-    plot_comparison(rows, title, out / 'comparison.png')
-    return rows
+    hook = CurveHook(show_bar)
+    runner = RUNNERS.build(Config.fromfile(folder / 'config.py'))
+    runner.register_hook(hook)
+    runner.train()
+    scalars = runner.message_hub.log_scalars
+    result = dict(
+        settings,
+        curve=hook.curve,
+        losses=_thin_out(scalars['train/loss'].data[0].tolist()),
+        parameters=sum(parameter.numel() for parameter in runner.model.parameters()),
+        seconds=float(scalars['train/time'].data[0].sum()),
+    )
+    write_json(folder / 'result.json', result)
+    return result
 
 
-def prepare_data(root: Path, level: str, size: int) -> dict:
-    """Draw the data unless it is there, whatever the number of scenes; return its settings."""
-    record = root / 'dataset.json'
-    if not record.is_file():
-        write_shapes(root, size=size, level=level)
-    found = json.loads(record.read_text())
-    if (found['level'], found['size']) != (level, size):
-        raise ValueError(
-            f'root {root} holds scenes of level {found["level"]} and size {found["size"]}, not '
-            f'of {level} and {size}: take another'
-        )
-    return found
+def use_one_core() -> None:
+    """Keep a process that is one of several to a core of its own."""
+    torch.set_num_threads(1)
+
+
+def _thin_out(losses: list[float]) -> list[tuple[int, float]]:
+    """Average losses over stretches of equal length, each named by its last iteration."""
+    step = -(-len(losses) // LOSS_POINTS)
+    stretches = (losses[start : start + step] for start in range(0, len(losses), step))
+    ends = range(step, len(losses) + step, step)
+    return [
+        (min(end, len(losses)), sum(part) / len(part))
+        for end, part in zip(ends, stretches, strict=True)
+    ]
 
 
 def read_result(path: Path, settings: dict) -> dict | None:
@@ -83,40 +86,12 @@ def read_result(path: Path, settings: dict) -> dict | None:
     if not path.is_file():
         return None
     result = json.loads(path.read_text())
-    if {name: result[name] for name in settings} != settings:
+    if {name: result.get(name) for name in settings} != settings:
         raise ValueError(
-            f'{path} is of a run with other iterations or other data: take another --out'
+            f'{path} is of a run with another config, other evaluations, other iterations or other '
+            'data: take another --out'
         )
     return result
-
-
-def train(config: Config) -> dict:
-    """Train and evaluate; return the score, the size and the seconds in iterations."""
-    folder = Path(config.work_dir)
-    folder.mkdir(parents=True, exist_ok=True)
-    config.dump(folder / 'config.py')
-    runner = Runner.from_cfg(config)
-    runner.register_hook(TrainingBar())
-    runner.train()
-    scalars = runner.message_hub.log_scalars
-    return dict(
-        mIoU=float(scalars['val/mIoU'].current()) / 100,
-        parameters=sum(parameter.numel() for parameter in runner.model.parameters()),
-        seconds=float(scalars['train/time'].data[0].sum()),
-    )
-
-
-class TrainingBar(Hook):
-    """A progress bar in place of the log, which goes to the run's folder."""
-
-    def before_train(self, runner: Runner) -> None:
-        self.bar = ProgressBar(runner.max_iters)
-
-    def after_train_iter(self, runner: Runner, *_, **__) -> None:
-        self.bar.update()
-
-    def after_train(self, runner: Runner) -> None:
-        print()
 
 
 def write_json(path: Path, content: object) -> None:

@@ -4,7 +4,18 @@ Tensors end in their shape: B batch (or batch x windows), L tokens, M keys, N he
 D channels a head, C channels, H W grid; digits are sizes. A grid is ``hw_shape``.
 """
 
-from .attention import AttentionWeights, InLineAttention, SoftmaxAttention
+from .attention import (
+    AngularAttention,
+    AttentionWeights,
+    EfficientAttention,
+    EnhancedLinearAttention,
+    FocusedLinearAttention,
+    HydraAttention,
+    InLineAttention,
+    LinearAttention,
+    MagnitudeAwareAttention,
+    SoftmaxAttention,
+)
 from .block import Block
 from .embed import PatchEmbed, PatchMerging, resize_position
 from .functional import (
@@ -17,9 +28,16 @@ from .mlp import MLP
 
 __all__ = [
     'MLP',
+    'AngularAttention',
     'AttentionWeights',
     'Block',
+    'EfficientAttention',
+    'EnhancedLinearAttention',
+    'FocusedLinearAttention',
+    'HydraAttention',
     'InLineAttention',
+    'LinearAttention',
+    'MagnitudeAwareAttention',
     'PatchEmbed',
     'PatchMerging',
     'SoftmaxAttention',

@@ -43,8 +43,8 @@ def test_some_rows_are_rows_of_all_weights(name):
 def test_chunks_cover_every_query_once_and_stay_small(name):
     _, attention = look(build(name), tokens())
     times = torch.zeros_like(attention.cell_BL)
-    for groups, rows in attention.chunks(max_weights=500):
-        assert attention.weights(groups, rows).numel() <= 500
+    for groups, rows in attention.chunks(max_weights=1500):
+        assert attention.weights(groups, rows).numel() <= 1500
         times = times.clone()
         times[groups, rows] += 1
 
@@ -57,7 +57,8 @@ def test_weights_sum_to_one_and_hidden_keys_have_none(name):
     weights = attention.weights()
     is_token = (attention.cell_BL >= 0)[:, None].expand(weights.shape[:3])
 
-    if attention.kind != 'linear':  # where a small number is added to the divisor
+    # Hydra divides by nothing, the others add a small number to the divisor.
+    if attention.kind not in ('hydra', 'linear', 'focused'):
         assert_close(weights.sum(-1)[is_token], torch.ones(int(is_token.sum())).double())
     assert (weights * ~attention.visible()[:, None]).abs().max() == 0
 

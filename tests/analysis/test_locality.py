@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from helpers.hooked_layers import CHANNELS, GRID, HEADS, LAYERS, attention_of, build, look, tokens
+from helpers.hooked_layers import GRID, HEADS, LAYERS, attention_of, build, look, tokens
 from mminline.analysis.locality import measure_locality
 from mminline.analysis.maps import weight_maps
 
@@ -116,7 +116,8 @@ def test_maps_place_weights_so_that_they_give_the_output(name):
         maps = weight_maps(attention, cell)
         at = attention.cell_BL == cell[0] * GRID[1] + cell[1]
         # Values of the map, put back from their groups; those of padding are left out.
-        values = torch.zeros(HEADS, TOKENS, CHANNELS // HEADS, dtype=torch.float64)
+        heads, channels = attention.v_BNMD.shape[1], attention.v_BNMD.shape[3]
+        values = torch.zeros(heads, TOKENS, channels, dtype=torch.float64)
         real = attention.cell_BL >= 0
         values[:, attention.cell_BL[real]] = attention.v_BNMD.transpose(0, 1)[:, real]
         found = (maps.attention.flatten(1).unsqueeze(1) @ values).flatten()

@@ -7,7 +7,19 @@ from torch import Tensor, nn
 
 from helpers.tiny import image, randomize
 from mminline.analysis.hooks import attention_hooks
-from mminline.layers import AttentionWeights, InLineAttention, SoftmaxAttention, reference
+from mminline.layers import (
+    AngularAttention,
+    AttentionWeights,
+    EfficientAttention,
+    EnhancedLinearAttention,
+    FocusedLinearAttention,
+    HydraAttention,
+    InLineAttention,
+    LinearAttention,
+    MagnitudeAwareAttention,
+    SoftmaxAttention,
+    reference,
+)
 
 CHANNELS, HEADS = 12, 2
 
@@ -61,6 +73,13 @@ LAYERS = {
         'softmax',
         lambda: SoftmaxAttention(CHANNELS, HEADS, shifted=True),
     ),
+    'linear': ('linear', lambda: LinearAttention(CHANNELS, HEADS)),
+    'hydra': ('hydra', lambda: HydraAttention(CHANNELS, HEADS)),
+    'efficient': ('efficient', lambda: EfficientAttention(CHANNELS, HEADS)),
+    'angular': ('angular', lambda: AngularAttention(CHANNELS, HEADS)),
+    'enhanced': ('linear', lambda: EnhancedLinearAttention(CHANNELS, HEADS)),
+    'focused': ('focused', lambda: FocusedLinearAttention(CHANNELS, HEADS)),
+    'magnitude-aware': ('magnitude-aware', lambda: MagnitudeAwareAttention(CHANNELS, HEADS)),
     'mmdet PVT': ('softmax', lambda: mmdet_pvt(1)),
     'mmdet PVT, keys reduced': ('softmax', lambda: mmdet_pvt(2)),
     'mmseg MiT': ('softmax', lambda: mmseg_mit(2)),

@@ -62,6 +62,13 @@ def test_in_swin_a_kind_replaces_the_inline_blocks_alone():
             dict(type='SoftmaxAttention', window_size=None),
             dict(type='InLineAttention', feature_map='exp', injective=False),
             dict(type=InLineAttention, window_size=4),
+            dict(type='LinearAttention', feature_map='exp'),
+            dict(type='HydraAttention'),
+            dict(type='EfficientAttention'),
+            dict(type='AngularAttention'),
+            dict(type='EnhancedLinearAttention'),
+            dict(type='FocusedLinearAttention', focus=2),
+            dict(type='MagnitudeAwareAttention'),
         )
         if backbone in PYRAMIDS or attention.get('window_size') is None
     ],

@@ -10,6 +10,7 @@ import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 
+from helpers.shipped_configs import CONFIGS
 from mminline.datasets import write_shapes
 
 pytestmark = pytest.mark.slow
@@ -27,7 +28,7 @@ def compare(shapes, run, tmp_path, monkeypatch, capsys):
     return run_compare
 
 
-def test_runs_leave_a_table_a_picture_and_models(compare):
+def test_runs_leave_a_table_pictures_and_models(compare):
     printed = compare('--kinds', 'inline', 'softmax', '--seeds', 0, 1, '--iterations', 2)
 
     rows = json.loads(Path('out/comparison.json').read_text())
@@ -37,7 +38,14 @@ def test_runs_leave_a_table_a_picture_and_models(compare):
         assert row['deviation'] == pytest.approx(abs(row['scores'][0] - row['scores'][1]) / 2**0.5)
         assert all(0 <= score <= 1 for score in row['scores'])
         assert re.search(rf'{row["kind"]} +{row["mIoU"]:.3f} +{row["deviation"]:.3f} ', printed)
-    assert mmcv.imread('out/comparison.png').std() > 0
+        assert [[place for place, _ in curve] for curve in row['curves']] == [[1, 2], [1, 2]]
+        assert [curve[-1][1] for curve in row['curves']] == row['scores']
+        assert row['shape'] == [64, 64]
+        assert min(row['gmacs'], row['image_seconds'], row['megabytes']) > 0
+    pairs = zip(rows[1]['scores'], rows[0]['scores'], strict=True)
+    assert rows[1]['difference'] == pytest.approx(sum(one - other for one, other in pairs) / 2)
+    for picture in ('comparison.png', 'curves.png'):
+        assert mmcv.imread(f'out/{picture}').std() > 0
     for kind in ('inline', 'softmax'):
         for seed in (0, 1):
             folder = Path('out', kind, f'seed_{seed}')
@@ -47,6 +55,26 @@ def test_runs_leave_a_table_a_picture_and_models(compare):
             assert checkpoint['meta']['iter'] == 2
             assert list(folder.glob('*/vis_data/scalars.json'))
             MODELS.build(config.model).load_state_dict(checkpoint['state_dict'])
+
+
+def test_a_detector_of_the_user_runs_in_two_processes(shapes, run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    root = f'{shapes}/'
+    options = [f'{split}_dataloader.dataset.data_root={root}' for split in ('train', 'val')]
+    options += [f'val_evaluator.ann_file={root}annotations/val.json']
+    options += ['train_dataloader.batch_size=1', 'train_dataloader.num_workers=0']
+    options += ['train_dataloader.persistent_workers=False', 'val_dataloader.num_workers=0']
+    options += ['val_dataloader.persistent_workers=False']
+    arguments = ['--kinds', 'inline', 'hydra', '--seeds', 0, '--iterations', 2, '--jobs', 2]
+    config = CONFIGS / 'detection' / 'mask-rcnn_inline-pvt-nano_fpn_shapes.py'
+
+    run('compare_attention.py', config, *arguments, '--out', 'out', '--cfg-options', *options)
+
+    printed = capsys.readouterr().out
+    assert re.search(r'\[2/2\] \w+, seed 0: \d+ s', printed)
+    rows = json.loads(Path('out/comparison.json').read_text())
+    assert [row['metric'] for row in rows] == ['coco/segm_mAP'] * 2
+    assert Path('out/hydra/seed_0/model.pth').is_file()
 
 
 def test_finished_runs_are_kept_and_others_run(compare):
@@ -73,7 +101,7 @@ def test_the_same_seed_gives_the_same_score(compare):
     path.unlink()
     compare(*arguments)
 
-    assert json.loads(path.read_text())['mIoU'] == first['mIoU']
+    assert json.loads(path.read_text())['curve'] == first['curve']
 
 
 @pytest.mark.parametrize(
@@ -96,17 +124,31 @@ def test_a_run_with_other_settings_is_not_mixed_in(compare):
 
 
 @pytest.mark.parametrize(
-    'arguments', [['--kinds', 'quadratic'], ['--iterations', 1], ['--level', 'hard']]
+    ('arguments', 'message'),
+    [
+        (['--iterations', 1], '--iterations has to be at least 2, got 1'),
+        (['--jobs', 0], '--jobs has to be at least 1, got 0'),
+        (['--level', 'hard'], 'invalid choice'),
+        (['config.py'], '--root belongs to Shapes, and CONFIG has data of its own'),
+    ],
 )
-def test_a_bad_argument_is_refused(compare, arguments):
+def test_a_bad_argument_is_refused(compare, arguments, message, capsys):
     with pytest.raises(SystemExit, match='2'):
         compare(*arguments)
+    assert message in capsys.readouterr().err
+
+
+def test_a_bad_kind_or_metric_is_refused(compare):
+    with pytest.raises(SystemExit, match="compare_attention: a kind has to be .*'quadratic'"):
+        compare('--kinds', 'inline', 'quadratic')
+    with pytest.raises(SystemExit, match=r"metric has to be one of \['aAcc', .*got metric='mAP'"):
+        compare('--kinds', 'inline', '--seeds', 0, '--iterations', 2, '--metric', 'mAP')
 
 
 def test_data_that_is_not_there_is_drawn(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        'mminline.comparison.runs.write_shapes',
+        'mminline.comparison.compare.write_shapes',
         lambda root, **look: write_shapes(root, train=2, val=1, **look),
     )
 
