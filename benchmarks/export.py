@@ -111,6 +111,7 @@ def measure(exported: ExportedFile, shape: tuple[int, int], repeats: int) -> dic
 def profile(path: Path, shape: tuple[int, int], shown: int = 12) -> str:
     """List the operators in which a file spends its time."""
     options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # no warning that score_threshold has a default
     options.intra_op_num_threads = torch.get_num_threads()
     options.enable_profiling = True
     options.profile_file_prefix = str(path.with_suffix(''))

@@ -44,6 +44,7 @@ class OnnxModel:
         import onnxruntime  # optional: pip install "mminline[export]"
 
         options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3  # no warning that score_threshold has a default
         options.intra_op_num_threads = threads
         self.session = onnxruntime.InferenceSession(
             str(path), options, providers=['CPUExecutionProvider']

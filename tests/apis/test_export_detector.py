@@ -18,7 +18,7 @@ from mminline.apis.export.detector_checking import SIZES, mosaic
 from mminline.apis.export.files import open_graph
 from mminline.apis.export.matching import match
 from mminline.apis.export.reference import DetectorReference
-from mminline.apis.export.support import reasons_against
+from mminline.apis.export.support import check_detector, reasons_against
 
 pytestmark = pytest.mark.slow
 
@@ -146,19 +146,21 @@ def test_backbones_that_compute_padding_get_it(shapes):
     [
         ('mask_rcnn', {'test_cfg.rcnn.nms.type': 'soft_nms'}, 'suppressed by soft_nms'),
         ('mask_rcnn', {'test_cfg.rpn.nms.max_num': 5}, 'nms has the options max_num'),
-        ('mask_rcnn', {'roi_head.type': 'DoubleHeadRoIHead'}, 'roi_head is a DoubleHeadRoIHead'),
+        (
+            'mask_rcnn',
+            {'roi_head.bbox_roi_extractor.type': 'GenericRoIExtractor'},
+            'roi_extractor is a GenericRoIExtractor',
+        ),
         ('retinanet', {'bbox_head.type': 'FSAFHead'}, 'bbox_head is a FSAFHead, not a RetinaHead'),
     ],
 )
 def test_a_detector_that_is_not_known_is_refused_with_the_reason(name, change, reason, shapes):
     config = getattr(tiny_detectors, name)()
     config.merge_from_dict({f'model.{key}': value for key, value in change.items()})
-    if 'reg_roi_scale_factor' not in config.model.get('roi_head', {}) and 'Double' in reason:
-        config.model.roi_head.reg_roi_scale_factor = 1.3
     model = tiny_detectors.build(config, shapes)
 
     with pytest.raises(ValueError, match=f'cannot be exported as a whole: .*{reason}'):
-        DetectorModel(model)
+        check_detector(model)
 
 
 def test_a_detector_of_queries_is_refused():

@@ -1,9 +1,9 @@
 """Images and masks in the size that mmcv and mmdet give them."""
 
-import mmcv
 import numpy as np
 import pytest
 import torch
+from mmcv.transforms import Resize
 
 from mminline.deployment import paste_masks, resize
 
@@ -22,7 +22,10 @@ IMAGE = np.random.default_rng(0).integers(256, size=(37, 90, 3), dtype=np.uint8)
     ],
 )
 def test_images_are_resized_as_mmcv_does(image, rule):
-    results = mmcv.transforms.Resize(**rule).transform(dict(img=image))
+    options = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in rule.items()
+    }
+    results = Resize(**options).transform(dict(img=image))
 
     np.testing.assert_array_equal(resize(image, rule), results['img'])
 

@@ -8,7 +8,23 @@ from .boxes import Size, paste
 from .dense import detect_dense, propose
 from .pixels import Pixels
 from .regions import detect_in_regions, predict_masks
-from .support import check_detector
+
+
+def last_head(model: nn.Module) -> nn.Module:
+    """Return the head whose ``test_cfg`` has thresholds and number of detections."""
+    return model.roi_head if hasattr(model, 'roi_head') else model.bbox_head
+
+
+def set_thresholds(model: nn.Module, score_thr: float | None, nms_thr: float | None) -> None:
+    """Change the least score of detections and their largest overlap, where they are given."""
+    for name, value in (('score_thr', score_thr), ('nms_thr', nms_thr)):
+        if value is not None and not 0 <= value <= 1:
+            raise ValueError(f'{name} has to be from 0 to 1, got {name}={value}')
+    cfg = last_head(model).test_cfg
+    if score_thr is not None:
+        cfg.score_thr = score_thr
+    if nms_thr is not None:
+        cfg.nms.iou_threshold = nms_thr
 
 
 class DetectorModel(nn.Module):
@@ -27,7 +43,6 @@ class DetectorModel(nn.Module):
 
     def __init__(self, model: nn.Module, normalize: bool = True, with_paste: bool = False) -> None:
         super().__init__()
-        check_detector(model)
         preprocessor = model.data_preprocessor
         self.pixels = Pixels(preprocessor, normalize)
         self.backbone = model.backbone
@@ -48,13 +63,9 @@ class DetectorModel(nn.Module):
             getattr(self.backbone, 'ignore_padding', False)
             and self.backbone.pad_value == self.pad_value
         )
-        threshold = self.test_cfg.get('score_thr', 0)
-        self.register_buffer('score_threshold', torch.tensor([threshold], dtype=torch.float32))
-
-    @property
-    def test_cfg(self) -> dict:
-        """Settings of the last step: thresholds and the number of detections."""
-        return (self.bbox_head or self.roi_head).test_cfg
+        self.test_cfg = last_head(model).test_cfg
+        threshold = float(self.test_cfg.get('score_thr', 0))
+        self.register_buffer('score_threshold', torch.tensor([threshold]))
 
     def name_outputs(self, count: int) -> list[str]:
         """Name the outputs of the graph."""

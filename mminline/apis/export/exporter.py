@@ -11,12 +11,13 @@ from torch import nn
 
 from . import tracing
 from .checking import OPEN_SHAPES, BatchShape, check_detector_file, check_file, time_in_turn
-from .detector import DetectorModel
+from .detector import DetectorModel, set_thresholds
 from .detector_checking import SIZES
 from .files import FORMATS, ExportError, Run, missing_packages, open_graph, write_graph
 from .image_model import ImageModel, choose_part
 from .metadata import describe
 from .reference import DetectorReference
+from .support import check_detector
 
 
 class ExportedFile(NamedTuple):
@@ -91,20 +92,28 @@ def export_model(
     kind = format or path.suffix.removeprefix('.')
     check_request(path, kind, shape)
     what = choose_part(model, what)
+    if what == 'detector' and kind != 'onnx':
+        raise ValueError(
+            f'a detector has to be exported as onnx, got {kind}: PyTorch has no operations of its '
+            'own for boxes, so the file would not run without mminline'
+        )
     model = copy.deepcopy(model).cpu().eval()
     if what == 'detector':
-        module = make_detector(model, kind, normalize, score_thr, nms_thr, paste)
+        check_detector(model)
+        set_thresholds(model, score_thr, nms_thr)
+        module = DetectorModel(model, normalize, paste)
     else:
         check_options(what, score_thr=score_thr, nms_thr=nms_thr, paste=paste or None)
         module = ImageModel(model, what, normalize)
     dynamic = what == 'detector' if dynamic is None else dynamic
     unchecked = path.with_name(f'.part.{path.name}')
     try:
-        _write(module, model, what, unchecked, path, kind, shape, dynamic, verbose)
+        metadata = describe(model, module, what)
+        _write(module, metadata, unchecked, path, kind, shape, dynamic, verbose)
         run = open_graph(unchecked, kind)
         if what == 'detector':
             reference = DetectorReference(model)
-            sizes = [shape, *(SIZES if dynamic else ())]
+            sizes = list(dict.fromkeys([tuple(shape), *(SIZES if dynamic else ())]))
             differences = check_detector_file(path, module, run, reference, sizes, verbose)
         else:
             reference = module
@@ -114,32 +123,6 @@ def export_model(
     finally:
         unchecked.unlink(missing_ok=True)
     return ExportedFile(path, model, module, reference, run, differences)
-
-
-def make_detector(
-    model: nn.Module,
-    kind: str,
-    normalize: bool,
-    score_thr: float | None,
-    nms_thr: float | None,
-    paste: bool,
-) -> DetectorModel:
-    """Set the thresholds of a detector, and make the module of its graph."""
-    if kind != 'onnx':
-        raise ValueError(
-            f'a detector has to be exported as onnx, got {kind}: PyTorch has no operations of its '
-            'own for its boxes, so the file would not run without mminline'
-        )
-    for name, value in (('score_thr', score_thr), ('nms_thr', nms_thr)):
-        if value is not None and not 0 <= value <= 1:
-            raise ValueError(f'{name} has to be from 0 to 1, got {name}={value}')
-    module = DetectorModel(model, normalize, paste)
-    if score_thr is not None:
-        module.test_cfg.score_thr = score_thr
-        module.score_threshold.fill_(score_thr)
-    if nms_thr is not None:
-        module.test_cfg.nms.iou_threshold = nms_thr
-    return module
 
 
 def check_options(what: str, **options: Any) -> None:
@@ -162,8 +145,7 @@ def check_request(path: Path, kind: str, shape: tuple[int, int]) -> None:
 
 def _write(
     module: ImageModel | DetectorModel,
-    model: nn.Module,
-    what: str,
+    metadata: dict[str, str],
     file: Path,
     path: Path,
     kind: str,
@@ -175,7 +157,6 @@ def _write(
         with _step('tracing', verbose):
             program = tracing.trace(module, tuple(shape), dynamic)
         with _step(f'writing {path}', verbose):
-            metadata = describe(model, module, what)
             write_graph(program, file, kind, module.name_outputs, metadata)
     except Exception as error:  # tracer and converters raise all kinds
         cause = error

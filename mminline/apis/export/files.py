@@ -94,6 +94,7 @@ def open_graph(path: Path, kind: str) -> Run:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3  # no warning that score_threshold has a default
         options.intra_op_num_threads = torch.get_num_threads()  # as many as PyTorch, to compare
         session = onnxruntime.InferenceSession(path, options, providers=['CPUExecutionProvider'])
 

@@ -9,6 +9,8 @@ import torch
 from mmengine.structures import BaseDataElement
 from torch import Tensor, nn
 
+from .detector import last_head
+
 
 class Detections(NamedTuple):
     """Boxes with scores (N, 5), labels (N,) and boolean masks (N, H, W) or None."""
@@ -48,10 +50,10 @@ class DetectorReference:
     @contextlib.contextmanager
     def at_threshold(self, score: float) -> Iterator[None]:
         """Detect with another score threshold for a while."""
-        head = getattr(self.model, 'roi_head', None) or self.model.bbox_head
-        before = head.test_cfg.get('score_thr', 0)
-        head.test_cfg.score_thr = score
+        cfg = last_head(self.model).test_cfg
+        before = cfg.get('score_thr', 0)
+        cfg.score_thr = score
         try:
             yield
         finally:
-            head.test_cfg.score_thr = before
+            cfg.score_thr = before
