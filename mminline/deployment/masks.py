@@ -33,7 +33,7 @@ def _weights(low: float, high: float, side: int, cells: int) -> tuple[slice, np.
 
     A pixel beyond the box may still be within half a cell of the mask.
     """
-    first, last = max(int(np.floor(low)) - 1, 0), min(int(np.ceil(high)) + 1, side)
+    first, last = np.clip([np.floor(low) - 1, np.ceil(high) + 1], 0, side).astype(int)
     pixels = np.arange(first, last, dtype=np.float32) + np.float32(0.5)
     with np.errstate(divide='ignore', invalid='ignore'):
         place = (pixels - low) / (high - low)
