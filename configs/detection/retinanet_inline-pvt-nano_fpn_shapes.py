@@ -1,4 +1,4 @@
-# Narrow, with few regions: detectors of the usual size take seconds for each step on a CPU.
+# Narrow, with few anchors: detectors of the usual size take seconds for each step on a CPU.
 _base_ = [
     'mmdet::_base_/models/retinanet_r50_fpn.py',
     '../_base_/datasets/shapes_instance.py',
@@ -24,7 +24,7 @@ model = dict(
         in_channels=64,
         feat_channels=64,
         stacked_convs=2,
-        # Figures are from 16 px on.
+        # Figures are 22 to 55 px large.
         anchor_generator=dict(octave_base_scale=2, strides=[8, 16, 32, 64]),
     ),
     test_cfg=dict(nms_pre=200, max_per_img=20),
