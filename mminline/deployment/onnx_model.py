@@ -74,6 +74,17 @@ class OnnxModel:
             if self.metadata[name] is None or self.metadata[name] is False:
                 raise ValueError(f'{path} cannot be run on image files: {reason}')
 
+    def _check_size(self, size: tuple[int, int]) -> None:
+        """Raise if the file is for images of another size."""
+        fixed = self.session.get_inputs()[0].shape[2:]  # open sides have names
+        if any(
+            isinstance(side, int) and side != own for side, own in zip(fixed, size, strict=True)
+        ):
+            raise ValueError(
+                f'the file takes images of {fixed[0]} x {fixed[1]}, got {size[0]} x {size[1]}: '
+                'export it with --dynamic'
+            )
+
     @property
     def is_detector(self) -> bool:
         return self.metadata['what'] == 'detector'
@@ -81,6 +92,7 @@ class OnnxModel:
     def predict(self, image_HWC: np.ndarray) -> Instances | np.ndarray:
         """Predict for an image as OpenCV reads it: objects, or the class of each pixel."""
         resized_HWC = resize(image_HWC, self.metadata['resize'])
+        self._check_size(resized_HWC.shape[:2])
         rgb_CHW = resized_HWC[..., ::-1].transpose(2, 0, 1)
         outputs = self.session.run(None, {'image': rgb_CHW[None].astype(np.float32)})
         if self.is_detector:

@@ -69,11 +69,11 @@ def test_a_detector_is_exported_whole_and_evaluated(export, capsys, shapes):
     config.dump('small.py')
 
     export('small.py', 'small.pth', '--score-thr', '0.3', '--nms-thr', '0.4', '--evaluate',
-           '--no-dynamic', '--shape', '64', '80', '--time', '1')  # fmt: skip
+           '--no-dynamic', '--shape', '128', '128', '--time', '1')  # fmt: skip
 
     out = capsys.readouterr().out
     assert 'detections  unmatched' in out
-    assert 'One image of 64 x 80: file ' in out
+    assert 'One image of 128 x 128: file ' in out
     (line,) = (line for line in out.splitlines() if line.startswith('coco/bbox_mAP '))
     _, by_file, by_torch = line.split()
     assert by_file == by_torch

@@ -79,13 +79,15 @@ def test_results_are_those_of_pytorch(models, bare, shapes, tmp_path, kind):
     photos.mkdir()
     scene = cv2.imread(str(shapes / 'images' / 'val' / '000000.png'))
     cv2.imwrite(str(photos / 'a.png'), cv2.resize(scene, (128, 128)))
-    (photos / 'b.jpg').touch()
+    cv2.imwrite(str(photos / 'b.png'), scene[:32])
+    (photos / 'c.jpg').touch()
 
     result = infer(bare, models[kind].file, photos, '--out', tmp_path / 'out')
 
     assert result.returncode == 1, result.stderr
-    assert 'Skipped b.jpg: it is empty, cut off or no image' in result.stderr
-    assert '1 of 2 done, 1 skipped' in result.stdout
+    assert 'Skipped b.png: the file takes images of 128 x 128, got 64 x 128' in result.stderr
+    assert 'Skipped c.jpg: it is empty, cut off or no image' in result.stderr
+    assert '1 of 3 done, 2 skipped' in result.stdout
     predictor = Predictor(models[kind])
     image = cv2.imread(str(photos / 'a.png'))
     sample = predictor.predict(image)
