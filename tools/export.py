@@ -1,20 +1,20 @@
-"""Export a segmentor, or the features of a detector, to ONNX or to a torch.export file.
+"""Export a detector or a segmentor, or its features, to ONNX or to a torch.export file.
 
-    python tools/export.py CONFIG CHECKPOINT --format onnx --dynamic
+    python tools/export.py CONFIG CHECKPOINT                    # a whole detector, in ONNX
+    python tools/export.py CONFIG CHECKPOINT --paste --score-thr 0.3 --evaluate
+    python tools/export.py CONFIG CHECKPOINT --dynamic          # a segmentor for any size
     python tools/export.py CONFIG CHECKPOINT --format pt2 --shape 512 512 --what backbone
 
-The graph takes `image`, float32 of shape (B, 3, H, W): RGB pixel values from 0 to 255 as they are
-in a file (the channel order of the config's mean and std). Normalisation is part of the graph,
-unless --no-normalize is given. Any height and width from 32 on needs no padding.
+The graph takes `image`, float32 of shape (B, 3, H, W): RGB values from 0 to 255. Normalisation is
+part of the graph, unless --no-normalize is given, and so is padding.
 
-A segmentor gives `class_map`, int64 of shape (B, H, W), as mmseg predicts it for a whole image;
-features are `map0`, `map1`, ..., fine to coarse. Heads of detectors are not exported: they choose
-boxes by non-maximum suppression and cut regions out of the features, with operations of mmcv that
-standard ONNX does not have.
+A detector takes one image of any size and gives `dets` (N, 5), left, top, right and bottom in
+pixels and the score, best first; `labels` (N,); and `masks`, probabilities (N, 28, 28) inside the
+boxes, or with --paste booleans (N, H, W). A segmentor gives `class_map`, int64 (B, H, W), as mmseg
+predicts it for a whole image. Features are `map0`, `map1`, ..., fine to coarse.
 
-Without --dynamic the graph is for one image of --shape; with it, for any number of any size. The
-file is then run (by onnxruntime or by PyTorch) and compared with the model; a difference of more
-than a thousandth, of the largest value or of the pixels, is an error.
+The file is then run (by onnxruntime or by PyTorch) and compared with the model; if they differ,
+there is no file and the exit code is 1. tools/infer_onnx.py runs ONNX files on images.
 """
 
 import argparse
@@ -25,7 +25,13 @@ from mmengine.config import DictAction
 from torch import nn
 
 from mminline.apis import export_model, init_model, read_config
-from mminline.apis.export import ExportError, check_request, choose_part, load_part
+from mminline.apis.export import (
+    ExportError,
+    check_request,
+    choose_part,
+    evaluate,
+    load_part,
+)
 
 
 def parse_args() -> argparse.Namespace:
@@ -34,18 +40,36 @@ def parse_args() -> argparse.Namespace:
     )
     parser.add_argument('config', help='config file, of a detector or a segmentor')
     parser.add_argument('checkpoint', nargs='?', help='trained weights (default: random ones)')
-    parser.add_argument('--format', choices=['onnx', 'pt2'], required=True, help='kind of file')
+    parser.add_argument(
+        '--format', choices=['onnx', 'pt2'], default='onnx', help='kind of file (default: onnx)'
+    )
     parser.add_argument(
         '--what',
-        choices=['backbone', 'features', 'segmentor'],
-        help='features are those of backbone and neck (default: segmentor for a segmentor, '
-        'features for a detector)',
+        choices=['detector', 'segmentor', 'features', 'backbone'],
+        help='features are those of backbone and neck (default: the whole model)',
     )
     parser.add_argument(
         '--shape', nargs=2, type=int, default=(512, 512), metavar=('H', 'W'),
-        help='height and width (default: 512 512)',
+        help='height and width, if they are not open (default: 512 512)',
     )  # fmt: skip
-    parser.add_argument('--dynamic', action='store_true', help='leave batch, height and width open')
+    parser.add_argument(
+        '--dynamic', action=argparse.BooleanOptionalAction,
+        help='leave batch, height and width open (default: for detectors, but one image)',
+    )  # fmt: skip
+    parser.add_argument(
+        '--score-thr', type=float, help="least score of a detection (default: the config's)"
+    )
+    parser.add_argument(
+        '--nms-thr', type=float,
+        help="overlap above which the worse of two detections is dropped (default: the config's)",
+    )  # fmt: skip
+    parser.add_argument(
+        '--paste', action='store_true', help='masks of the whole image, not of the boxes'
+    )
+    parser.add_argument(
+        '--evaluate', action='store_true',
+        help="compute the config's metric on its test data, for the file and for PyTorch",
+    )  # fmt: skip
     parser.add_argument(
         '--no-normalize', action='store_true', help='leave mean and std of the config out'
     )
@@ -65,11 +89,8 @@ def load_model(args: argparse.Namespace) -> tuple[nn.Module, str]:
     config = read_config(args.config, args.cfg_options)
     model = init_model(config, device='cpu', fast=False)
     what = choose_part(model, args.what)
-    if args.what is None and what == 'features':
-        print(
-            'The head of a detector cannot be exported: non-maximum suppression and the cutting '
-            'of regions are operations of mmcv. These are the features of backbone and neck.'
-        )
+    if args.evaluate and (args.format != 'onnx' or what not in ('detector', 'segmentor')):
+        raise ValueError('--evaluate needs a whole detector or segmentor in ONNX')
     if what == 'segmentor' and model.test_cfg.get('mode') == 'slide':
         print('The config predicts in sliding windows; the graph predicts whole images.')
     if args.checkpoint is None:
@@ -77,6 +98,13 @@ def load_model(args: argparse.Namespace) -> tuple[nn.Module, str]:
     else:
         load_part(model, args.checkpoint, what)
     return model, what
+
+
+def print_scores(of_file: dict[str, float], of_model: dict[str, float]) -> None:
+    """Print scores side by side."""
+    print(f'{"":24}  {"file":>8}  {"PyTorch":>8}')
+    for name, score in of_model.items():
+        print(f'{name:24}  {of_file[name]:8.4f}  {score:8.4f}')
 
 
 def main() -> None:
@@ -92,6 +120,9 @@ def main() -> None:
         not args.no_normalize,
         args.format,
         verbose=True,
+        score_thr=args.score_thr,
+        nms_thr=args.nms_thr,
+        paste=args.paste,
     )
     if args.time:
         by_file, by_torch = exported.time(args.shape, args.time)
@@ -99,6 +130,8 @@ def main() -> None:
             f'One image of {args.shape[0]} x {args.shape[1]}: file {by_file * 1e3:.0f} ms, '
             f'PyTorch {by_torch * 1e3:.0f} ms (median of {args.time}, in turn)'
         )
+    if args.evaluate:
+        print_scores(*evaluate(exported, model.cfg))
 
 
 if __name__ == '__main__':

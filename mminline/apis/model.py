@@ -57,7 +57,7 @@ def init_model(
         with contextlib.nullcontext() if starts_pretrained else _silence():
             model.init_weights()
     model.cfg = config
-    model.dataset_meta = _dataset_meta(config) | _saved_meta(saved)
+    model.dataset_meta = _dataset_meta(config) | saved_meta(saved)
     model.to(device).eval()
     set_precision(model, precision)
     if fast:
@@ -84,7 +84,7 @@ def _dataset_meta(config: Config) -> dict:
     return DATASETS.build(dict(get_test_dataset(config), lazy_init=True)).metainfo
 
 
-def _saved_meta(checkpoint: dict) -> dict:
+def saved_meta(checkpoint: dict) -> dict:
     """Classes and colours that a checkpoint was trained for; their names were in capitals once."""
     meta = checkpoint.get('meta') or {}
     meta = meta.get('dataset_meta') or {}

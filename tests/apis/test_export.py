@@ -192,7 +192,11 @@ def test_a_file_that_differs_from_the_model_is_an_error(pvt, tmp_path, monkeypat
         ('nowhere/model.pt2', {}, 'a folder that exists, got .*nowhere'),
         ('model.torch', {}, "format has to be one of onnx, pt2, got 'torch'"),
         ('model.pt2', dict(what='features'), 'needs a neck, and this model has none'),
-        ('model.pt2', dict(what='head'), "one of backbone, features, segmentor, got 'head'"),
+        (
+            'model.pt2',
+            dict(what='head'),
+            "one of backbone, features, segmentor, detector, got 'head'",
+        ),
     ],
 )
 def test_what_cannot_work_is_named(pvt, tmp_path, name, options, message):

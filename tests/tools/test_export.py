@@ -1,14 +1,16 @@
 """``tools/export.py``: what it writes, what it says, and what it refuses."""
 
 import importlib.util
+import json
 from pathlib import Path
 
+import onnxruntime
 import pytest
 import torch
 from mmengine.config import Config
 from torch import nn
 
-from helpers import tiny
+from helpers import tiny, tiny_detectors
 from helpers.shipped_configs import CONFIGS
 from helpers.tiny_exports import (
     DIMS,
@@ -44,7 +46,7 @@ def write(model: dict, scope: str = 'mmseg') -> nn.Module:
     return built
 
 
-def test_a_detector_gives_its_features_at_all_sizes_and_says_why(export, capsys):
+def test_a_detector_gives_its_features_at_all_sizes(export, capsys):
     model = Config.fromfile(CONFIGS / 'detection' / 'retinanet_inline-pvt-t_fpn_1x_coco.py').model
     model.data_preprocessor.update(mean=MEAN, std=STD)
     model.backbone = dict(
@@ -54,12 +56,30 @@ def test_a_detector_gives_its_features_at_all_sizes_and_says_why(export, capsys)
     model.bbox_head.update(in_channels=8, feat_channels=8, stacked_convs=1)
     detector = write(model.to_dict(), scope='mmdet')
 
-    export('small.py', 'small.pth', '--format', 'onnx', '--dynamic', '--shape', '64', '80')
+    export('small.py', 'small.pth', '--what', 'features', '--dynamic', '--shape', '64', '80')
+
+    assert '129 x 260' in capsys.readouterr().out
+    compare_features('small-features.onnx', detector.extract_feat, SHAPES)
+
+
+def test_a_detector_is_exported_whole_and_evaluated(export, capsys, shapes):
+    config = tiny_detectors.retinanet()
+    model = tiny_detectors.build(config, shapes)
+    torch.save({'state_dict': model.state_dict()}, 'small.pth')
+    config.dump('small.py')
+
+    export('small.py', 'small.pth', '--score-thr', '0.3', '--nms-thr', '0.4', '--evaluate',
+           '--no-dynamic', '--shape', '128', '128', '--time', '1')  # fmt: skip
 
     out = capsys.readouterr().out
-    assert 'The head of a detector cannot be exported' in out
-    assert '129 x 260' in out
-    compare_features('small-features.onnx', detector.extract_feat, SHAPES)
+    assert 'detections  unmatched' in out
+    assert 'One image of 128 x 128: file ' in out
+    (line,) = (line for line in out.splitlines() if line.startswith('coco/bbox_mAP '))
+    _, by_file, by_torch = line.split()
+    assert by_file == by_torch
+    session = onnxruntime.InferenceSession('small-detector.onnx')
+    meta = session.get_modelmeta().custom_metadata_map
+    assert json.loads(meta['mminline.thresholds']) == dict(score=0.3, iou=0.4, most=10)
 
 
 def test_a_segmentor_is_exported_with_the_options_of_the_command_line(export, capsys):

@@ -1,5 +1,6 @@
 """Models as files: ONNX and ``torch.export``, for one size of image or for all."""
 
+from .evaluation import evaluate
 from .exporter import ExportedFile, check_request, export_model
 from .files import ExportError
 from .image_model import choose_part, load_part
@@ -9,6 +10,7 @@ __all__ = [
     'ExportedFile',
     'check_request',
     'choose_part',
+    'evaluate',
     'export_model',
     'load_part',
 ]

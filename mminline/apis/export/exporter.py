@@ -3,18 +3,21 @@
 import contextlib
 import copy
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import numpy as np
 from torch import nn
-from torch.export import ExportedProgram
 
 from . import tracing
-from .checking import LARGEST_DIFFERENCE, OPEN_SHAPES, BatchShape, differences, time_in_turn
+from .checking import OPEN_SHAPES, BatchShape, check_detector_file, check_file, time_in_turn
+from .detector import DetectorModel, set_thresholds
+from .detector_checking import SIZES
 from .files import FORMATS, ExportError, Run, missing_packages, open_graph, write_graph
 from .image_model import ImageModel, choose_part
+from .metadata import describe
+from .reference import DetectorReference
+from .support import check_detector
 
 
 class ExportedFile(NamedTuple):
@@ -22,20 +25,26 @@ class ExportedFile(NamedTuple):
 
     Args:
         path: The file.
-        module: The model that it was made of, on a CPU.
+        model: The model on a CPU, with the thresholds of the file.
+        module: What the graph was made of.
+        reference: What it was compared with, a function of an image batch: the module, or for a
+            detector the prediction of mmdet.
         run: The file as a function from an image batch to a list of arrays.
-        differences: How far the file is from the module at each batch, height and width: relative
-            to the largest value of a map of features, or a share of the pixels of a class map.
+        differences: How far the file is from the model at each batch, height and width: relative
+            to the largest value of a map of features, a share of the pixels of a class map, or
+            a share of the detections.
     """
 
     path: Path
-    module: ImageModel
+    model: nn.Module
+    module: ImageModel | DetectorModel
+    reference: Callable
     run: Run
     differences: dict[BatchShape, float]
 
     def time(self, shape: tuple[int, int], rounds: int) -> tuple[float, float]:
         """Return median seconds of the file and of PyTorch for one image, taking turns."""
-        return time_in_turn(self.module, self.run, shape, rounds)
+        return time_in_turn(self.reference, self.run, shape, rounds)
 
 
 def export_model(
@@ -43,41 +52,83 @@ def export_model(
     path: str | Path,
     what: str | None = None,
     shape: tuple[int, int] = (512, 512),
-    dynamic: bool = False,
+    dynamic: bool | None = None,
     normalize: bool = True,
     format: str | None = None,
     verbose: bool = False,
+    *,
+    score_thr: float | None = None,
+    nms_thr: float | None = None,
+    paste: bool = False,
 ) -> ExportedFile:
-    """Write a segmentor, or features of a detector, as an ONNX or ``torch.export`` file; check it.
+    """Write a detector, a segmentor or their features as a file, run it and compare it.
 
-    The graph takes ``image``, float32 of shape (B, 3, H, W): pixel values from 0 to 255 in the
-    channel order of the config's mean and std. It gives ``class_map``, int64 of shape (B, H, W), or
-    features ``map0``, ``map1``, ..., fine to coarse.
+    The graph takes ``image``, float32 of shape (B, 3, H, W): RGB values from 0 to 255. A segmentor
+    gives ``class_map``, int64 of shape (B, H, W). A detector takes one image and gives ``dets``
+    (N, 5), boxes in pixels and scores, ``labels`` (N,), and ``masks`` (N, 28, 28) if it has them.
+    Features are ``map0``, ``map1``, ..., fine to coarse.
 
     Args:
         model: Detector or segmentor, as ``init_model`` builds it.
         path: File to write.
-        what: 'backbone', 'features' (backbone and neck) or 'segmentor'; None for 'segmentor', or
-            for 'features' of a detector.
+        what: 'detector', 'segmentor', 'features' (backbone and neck) or 'backbone'; None for the
+            whole model.
         shape: Height and width of the image.
-        dynamic: Whether the graph is for any number of images of any size.
+        dynamic: Whether the graph is for any number of images (a detector: one) of any size; None
+            for detectors only.
         normalize: Whether mean and standard deviation of the config belong to the graph.
         format: 'onnx' or 'pt2'; None for the suffix of the path.
         verbose: Whether to print each step, and how the file compares with the model.
+        score_thr: Least score of a detection, if not the config's.
+        nms_thr: Overlap above which the worse of two detections is dropped, if not the config's.
+        paste: Whether masks are (N, H, W) and boolean, in the image instead of in their boxes.
 
     Raises:
-        ExportError: If a layer cannot be exported, or the file differs from the model by more than
-            a thousandth, of the largest value or of the pixels.
+        ExportError: If a layer cannot be exported, or the file differs from the model: by more
+            than a thousandth of the largest value or of the pixels, or in more than a hundredth
+            of the detections. There is no file then.
     """
     path = Path(path)
     kind = format or path.suffix.removeprefix('.')
     check_request(path, kind, shape)
-    module = ImageModel(model, choose_part(model, what), normalize)
-    module = copy.deepcopy(module).cpu().eval()
-    _write(module, path, kind, shape, dynamic, verbose)
-    run = open_graph(path, kind)
-    shapes = [(1, *shape), *(OPEN_SHAPES if dynamic else ())]
-    return ExportedFile(path, module, run, _check(path, module, run, shapes, verbose))
+    what = choose_part(model, what)
+    if what == 'detector' and kind != 'onnx':
+        raise ValueError(
+            f'a detector has to be exported as onnx, got {kind}: PyTorch has no operations of its '
+            'own for boxes, so the file would not run without mminline'
+        )
+    model = copy.deepcopy(model).cpu().eval()
+    if what == 'detector':
+        check_detector(model)
+        set_thresholds(model, score_thr, nms_thr)
+        module = DetectorModel(model, normalize, paste)
+    else:
+        check_options(what, score_thr=score_thr, nms_thr=nms_thr, paste=paste or None)
+        module = ImageModel(model, what, normalize)
+    dynamic = what == 'detector' if dynamic is None else dynamic
+    unchecked = path.with_name(f'.part.{path.name}')
+    try:
+        metadata = describe(model, module, what)
+        _write(module, metadata, unchecked, path, kind, shape, dynamic, verbose)
+        run = open_graph(unchecked, kind)
+        if what == 'detector':
+            reference = DetectorReference(model)
+            sizes = list(dict.fromkeys([tuple(shape), *(SIZES if dynamic else ())]))
+            differences = check_detector_file(path, module, run, reference, sizes, verbose)
+        else:
+            reference = module
+            shapes = [(1, *shape), *(OPEN_SHAPES if dynamic else ())]
+            differences = check_file(path, module, run, shapes, verbose)
+        unchecked.replace(path)
+    finally:
+        unchecked.unlink(missing_ok=True)
+    return ExportedFile(path, model, module, reference, run, differences)
+
+
+def check_options(what: str, **options: Any) -> None:
+    """Raise if options of detectors are given for something else."""
+    if given := [name for name, value in options.items() if value is not None]:
+        raise ValueError(f'{", ".join(given)} is for detectors, got what={what}')
 
 
 def check_request(path: Path, kind: str, shape: tuple[int, int]) -> None:
@@ -93,7 +144,9 @@ def check_request(path: Path, kind: str, shape: tuple[int, int]) -> None:
 
 
 def _write(
-    module: ImageModel,
+    module: ImageModel | DetectorModel,
+    metadata: dict[str, str],
+    file: Path,
     path: Path,
     kind: str,
     shape: tuple[int, int],
@@ -102,37 +155,16 @@ def _write(
 ) -> None:
     try:
         with _step('tracing', verbose):
-            program: ExportedProgram = tracing.trace(module, tuple(shape), dynamic)
+            program = tracing.trace(module, tuple(shape), dynamic)
         with _step(f'writing {path}', verbose):
-            write_graph(program, path, kind)
+            write_graph(program, file, kind, module.name_outputs, metadata)
     except Exception as error:  # tracer and converters raise all kinds
         cause = error
         while cause.__cause__:
             cause = cause.__cause__
         raise ExportError(f'{path} was not written, {type(cause).__name__}: {cause}') from error
     if verbose:
-        print(f'{path}: {path.stat().st_size / 1e6:.1f} MB')
-
-
-def _check(
-    path: Path, module: ImageModel, run: Run, shapes: list[BatchShape], verbose: bool
-) -> dict[BatchShape, float]:
-    """Compare the file with the module at all shapes; raise if it differs."""
-    if verbose:
-        unit = 'largest difference / largest value' if module.head is None else 'share of pixels'
-        print(f'{"batch":>5}  {"height x width":>14}  {unit}')
-    found = {}
-    for (batch, height, width), difference in differences(module, run, shapes):
-        found[batch, height, width] = difference
-        if verbose:
-            print(f'{batch:>5}  {height:>6} x {width:<5}  {difference:.1e}', flush=True)
-    largest = np.max(list(found.values()))
-    if not largest <= LARGEST_DIFFERENCE:  # nor a NaN
-        raise ExportError(
-            f'{path} does not do what the model does: the largest difference is {largest:.1e}, at '
-            f'most {LARGEST_DIFFERENCE:.0e} is expected'
-        )
-    return found
+        print(f'{path}: {file.stat().st_size / 1e6:.1f} MB')
 
 
 @contextlib.contextmanager

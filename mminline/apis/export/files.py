@@ -2,7 +2,7 @@
 
 import importlib.util
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +10,14 @@ import torch
 from torch import Tensor
 from torch.export import ExportedProgram
 
+from .operators import OPSET, onnx_translations
 from .tracing import OPEN_DIMS, quiet
 
 FORMATS = ('onnx', 'pt2')
 ONNX_PACKAGES = ('onnx', 'onnxscript', 'onnxruntime')
-Run = Callable[[Tensor], list[np.ndarray]]
+# An image batch, and for detectors a score threshold if not the file's own, to arrays.
+Run = Callable[..., list[np.ndarray]]
+THRESHOLD = 'score_threshold'
 
 
 class ExportError(RuntimeError):
@@ -27,18 +30,42 @@ def missing_packages(kind: str) -> list[str]:
     return [name for name in wanted if importlib.util.find_spec(name) is None]
 
 
-def write_graph(program: ExportedProgram, path: Path, kind: str) -> None:
-    """Write a graph as one file."""
+def write_graph(
+    program: ExportedProgram,
+    path: Path,
+    kind: str,
+    name_outputs: Callable[[int], list[str]],
+    metadata: Mapping[str, str],
+) -> None:
+    """Write a graph as one file.
+
+    Args:
+        program: The graph.
+        path: The file.
+        kind: 'onnx' or 'pt2'.
+        name_outputs: From the number of outputs to their names, for ONNX.
+        metadata: What the file says about itself.
+    """
     if kind == 'pt2':
-        torch.export.save(program, path)
+        torch.export.save(program, path, extra_files=dict(metadata))
         return
     with quiet():
-        converted = torch.onnx.export(program, dynamo=True, verbose=False)
-    name_tensors(converted.model.graph)
+        converted = torch.onnx.export(
+            program,
+            dynamo=True,
+            verbose=False,
+            opset_version=OPSET,
+            custom_translation_table=onnx_translations(),
+        )
+    name_tensors(converted.model.graph, name_outputs)
+    converted.model.metadata_props.update(metadata)
     converted.save(path, external_data=False)
 
 
-def name_tensors(graph: 'onnx_ir.Graph') -> None:  # noqa: F821  comes with onnxscript
+def name_tensors(
+    graph: 'onnx_ir.Graph',  # noqa: F821  comes with onnxscript
+    name_outputs: Callable[[int], list[str]],
+) -> None:
     """Give inputs, outputs and open sizes of an ONNX graph the names that users look for."""
     (image,) = graph.inputs
     symbols = {
@@ -51,11 +78,14 @@ def name_tensors(graph: 'onnx_ir.Graph') -> None:  # noqa: F821  comes with onnx
         for dim, size in enumerate(value.shape or ()):
             if not isinstance(size, int) and size.value is not None:
                 value.shape[dim] = re.sub(r's\d+', lambda hit: symbols[hit[0]], size.value)
-    if len(graph.outputs) == 1 and graph.outputs[0].dtype.name == 'INT64':
-        graph.outputs[0].name = 'class_map'
-        return
-    for index, output in enumerate(graph.outputs):
-        output.name = f'map{index}'
+    names = name_outputs(len(graph.outputs))
+    for output, name in zip(graph.outputs, names, strict=True):
+        output.name = name
+    if 'dets' in names:
+        for output in graph.outputs:
+            output.shape[0] = 'detections'
+        # An input with a default: runtimes take another value if they are given one.
+        graph.inputs.append(graph.initializers[THRESHOLD])
 
 
 def open_graph(path: Path, kind: str) -> Run:
@@ -64,15 +94,23 @@ def open_graph(path: Path, kind: str) -> Run:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3  # no warning that score_threshold has a default
         options.intra_op_num_threads = torch.get_num_threads()  # as many as PyTorch, to compare
         session = onnxruntime.InferenceSession(path, options, providers=['CPUExecutionProvider'])
-        return lambda image: session.run(None, {'image': image.numpy()})
+
+        def run(image: Tensor, threshold: float | None = None) -> list[np.ndarray]:
+            inputs = {'image': image.numpy()}
+            if threshold is not None:
+                inputs[THRESHOLD] = np.array([threshold], np.float32)
+            return session.run(None, inputs)
+
+        return run
     with quiet():
         module = torch.export.load(path).module()
 
-    def run(image: Tensor) -> list[np.ndarray]:
+    def run_module(image: Tensor) -> list[np.ndarray]:
         with torch.no_grad():
             outputs = module(image)
         return [part.numpy() for part in ([outputs] if isinstance(outputs, Tensor) else outputs)]
 
-    return run
+    return run_module

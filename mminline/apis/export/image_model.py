@@ -6,12 +6,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...checkpoints import load_pretrained, read_checkpoint, unwrap
+from ..model import saved_meta
 from ..weights import load_weights
+from .pixels import Pixels
+from .tracing import OPEN_DIMS
 
 PARTS = {
     'backbone': ('backbone',),
     'features': ('backbone', 'neck'),
     'segmentor': ('backbone', 'neck', 'decode_head'),
+    'detector': ('backbone', 'neck', 'rpn_head', 'bbox_head', 'roi_head'),
 }
 
 
@@ -20,17 +24,14 @@ def choose_part(model: nn.Module, what: str | None = None) -> str:
 
     Args:
         model: Detector or segmentor.
-        what: A key of ``PARTS``; None for 'segmentor', or for 'features' of a detector.
+        what: A key of ``PARTS``; None for 'segmentor' or 'detector'.
     """
-    is_segmentor = hasattr(model, 'decode_head')
-    what = what or ('segmentor' if is_segmentor else 'features')
+    kind = 'segmentor' if hasattr(model, 'decode_head') else 'detector'
+    what = what or kind
     if what not in PARTS:
         raise ValueError(f'what has to be one of {", ".join(PARTS)}, got {what!r}')
-    if what == 'segmentor' and not is_segmentor:
-        raise ValueError(
-            f'what=segmentor needs a segmentor, got {type(model).__name__}, whose head cannot be '
-            'exported: use features or backbone'
-        )
+    if what in ('segmentor', 'detector') and what != kind:
+        raise ValueError(f'what={what} needs a {what}, got {type(model).__name__}: use {kind}')
     if what == 'segmentor' and isinstance(model.decode_head, nn.ModuleList):
         raise ValueError('a cascade of heads cannot be exported: use what=features or backbone')
     if what == 'features' and not model.with_neck:
@@ -51,7 +52,8 @@ def load_part(model: nn.Module, checkpoint: str | Path, what: str) -> None:
         if not any(f'backbone.{name}' in names for name in model.backbone.state_dict()):
             load_pretrained(model.backbone, checkpoint)
             return
-    load_weights(model, checkpoint, PARTS[what])
+    saved = load_weights(model, checkpoint, PARTS[what])
+    model.dataset_meta |= saved_meta(saved)
 
 
 class ImageModel(nn.Module):
@@ -63,19 +65,22 @@ class ImageModel(nn.Module):
         normalize: Whether mean and standard deviation of the config belong to the graph.
     """
 
+    open_dims = tuple(OPEN_DIMS)
+
     def __init__(self, model: nn.Module, what: str, normalize: bool) -> None:
         super().__init__()
         self.backbone = model.backbone
         self.neck = model.neck if what != 'backbone' and model.with_neck else None
         self.head = model.decode_head if what == 'segmentor' else None
-        self.normalize = normalize and hasattr(model.data_preprocessor, 'mean')
-        if self.normalize:
-            self.register_buffer('mean', model.data_preprocessor.mean.clone())
-            self.register_buffer('std', model.data_preprocessor.std.clone())
+        self.pixels = Pixels(model.data_preprocessor, normalize)
+        self.in_channels = getattr(model.backbone, 'in_channels', 3)
+
+    def name_outputs(self, count: int) -> list[str]:
+        """Name the outputs of the graph."""
+        return ['class_map'] if self.head is not None else [f'map{i}' for i in range(count)]
 
     def forward(self, image: Tensor) -> tuple[Tensor, ...] | Tensor:
-        pixels = (image - self.mean) / self.std if self.normalize else image
-        features = self.backbone(pixels)
+        features = self.backbone(self.pixels(image))
         if self.neck is not None:
             features = self.neck(features)
         return tuple(features) if self.head is None else self.class_map(features, image.shape[-2:])

@@ -20,10 +20,10 @@ OPEN_DIMS = {0: 'batch', 2: 'height', 3: 'width'}
 
 
 def trace(module: nn.Module, shape: tuple[int, int], dynamic: bool) -> ExportedProgram:
-    """Turn an ``ImageModel`` into one graph, for one image of a shape or for all batches."""
+    """Turn a module into one graph, for one image of a shape or with its ``open_dims`` open."""
     module = copy.deepcopy(module)
     open_sizes(module)
-    sizes = dict.fromkeys(OPEN_DIMS, Dim.DYNAMIC) if dynamic else None
+    sizes = dict.fromkeys(module.open_dims, Dim.DYNAMIC) if dynamic else None
     # Sizes of 1 would otherwise get graphs of their own.
     oblivious = torch.fx.experimental._config.patch(backed_size_oblivious=dynamic)
     with torch.no_grad(), oblivious, quiet():
@@ -43,11 +43,14 @@ def example(module: nn.Module, shape: tuple[int, int], dynamic: bool) -> Tensor:
     size of 1 for a special case.
     """
     if not dynamic:
-        return torch.zeros(1, module.backbone.in_channels, *shape)
+        return torch.zeros(1, module.in_channels, *shape)
     windows = [getattr(part, 'window_size', None) for part in module.backbone.modules()]
     window = max([7, *(size for size in windows if isinstance(size, int))])
     height, width = (SMALLEST * (2 * window + extra) for extra in (1, 3))
-    return torch.empty(2, module.backbone.in_channels, height, width)
+    if 0 in module.open_dims:
+        return torch.empty(2, module.in_channels, height, width)
+    # No multiples of 32, which would need no padding.
+    return torch.empty(1, module.in_channels, height - 3, width - 5)
 
 
 def drop_layout_guards(program: ExportedProgram) -> None:
