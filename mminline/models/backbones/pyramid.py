@@ -7,8 +7,10 @@ from torch import Tensor, nn
 
 from ... import execution
 from ...checkpoints import load_pretrained
+from ...execution.slabs import SlabShape, find_slab
 from ...layers import Block
 from .padding import check_pad_value, find_sizes, run_at_own_sizes
+from .slabs import find_whole_sizes, run_slab
 from .stage import Stage, to_map
 
 _PRETRAINED = ('Pretrained', 'PretrainedInit', PretrainedInit)
@@ -114,19 +116,26 @@ class PyramidBackbone(BaseModule):
         self._freeze()
 
     def forward(self, image_BCHW: Tensor) -> tuple[Tensor, ...]:
-        check_image(image_BCHW, self.in_channels, len(self.stages))
+        smallest = smallest_side(len(self.stages))
+        slab = find_slab(image_BCHW, smallest)
+        check_image(image_BCHW, self.in_channels, len(self.stages), slab)
+        if slab is not None:
+            sizes = [slab.whole] * len(image_BCHW)
+            if self.ignore_padding:
+                sizes = find_whole_sizes(image_BCHW, slab, self.pad_value, smallest)
+            return run_slab(self._run_stages, image_BCHW, slab, sizes, self.strides)
         if self.ignore_padding and execution.can_read(image_BCHW):
-            sizes = find_sizes(image_BCHW, self.pad_value, smallest_side(len(self.stages)))
+            sizes = find_sizes(image_BCHW, self.pad_value, smallest)
             if sizes is not None:
                 return run_at_own_sizes(self._run_stages, image_BCHW, sizes, self.strides)
         return self._run_stages(image_BCHW)
 
-    def _run_stages(self, image_BCHW: Tensor) -> tuple[Tensor, ...]:
-        """Compute the maps of images of one size."""
+    def _run_stages(self, image_BCHW: Tensor, slab: SlabShape | None = None) -> tuple[Tensor, ...]:
+        """Compute the maps of images of one size, or the own rows of them."""
         outputs = []
         map_BCHW = image_BCHW
         for index, stage in enumerate(self.stages[: self.out_indices[-1] + 1]):
-            x_BLC, hw_shape = stage(map_BCHW)
+            x_BLC, hw_shape = stage(map_BCHW, slab and slab.at_stride(4 * 2**index))
             map_BCHW = to_map(x_BLC, hw_shape)
             if index in self.out_indices:
                 # Contiguous: compiled ops of mmcv read memory without a look at the strides.
@@ -198,7 +207,9 @@ def smallest_side(num_stages: int) -> int:
     return 4 * 2 ** (num_stages - 1)
 
 
-def check_image(image_BCHW: Tensor, in_channels: int, num_stages: int) -> None:
+def check_image(
+    image_BCHW: Tensor, in_channels: int, num_stages: int, slab: SlabShape | None = None
+) -> None:
     """Say what an image batch has to be, should it be something else."""
     if image_BCHW.dim() != 4 or image_BCHW.shape[1] != in_channels:
         raise ValueError(
@@ -206,10 +217,11 @@ def check_image(image_BCHW: Tensor, in_channels: int, num_stages: int) -> None:
             f'got {tuple(image_BCHW.shape)}'
         )
     smallest = smallest_side(num_stages)
-    if min(image_BCHW.shape[-2:]) < smallest:
+    sides = tuple(image_BCHW.shape[-2:]) if slab is None else slab.whole
+    if min(sides) < smallest:
         raise ValueError(
             f'an image has to be at least {smallest} x {smallest} px for '
-            f'{num_stages} stages, got {tuple(image_BCHW.shape[-2:])}: resize or pad it'
+            f'{num_stages} stages, got {sides}: resize or pad it'
         )
 
 

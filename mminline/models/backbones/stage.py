@@ -6,7 +6,8 @@ from mmengine.model import BaseModule
 from torch import Tensor, nn
 
 from ... import execution
-from ...layers import Block, resize_position
+from ...execution.slabs import SlabShape, resize_position
+from ...layers import Block
 
 
 class Stage(BaseModule):
@@ -18,6 +19,8 @@ class Stage(BaseModule):
         position: Initial position embedding, (1, H, W, C), if the stage has one.
         drop_rate: Dropout after the position embedding.
         streaming: Whether blocks run in bands of rows in inference, see ``execution.run``.
+
+    ``slab`` of ``forward`` is that of the stage's own grid, if the map is a part of a larger one.
     """
 
     def __init__(
@@ -35,9 +38,12 @@ class Stage(BaseModule):
         self.blocks = nn.ModuleList(blocks)
         self.streaming = streaming
 
-    def forward(self, map_BCHW: Tensor) -> tuple[Tensor, tuple[int, int]]:
+    def forward(
+        self, map_BCHW: Tensor, slab: SlabShape | None = None
+    ) -> tuple[Tensor, tuple[int, int]]:
         recording = dict(always_pad=True) if execution.is_recording() else {}
         x_BLC, hw_shape = self.embed(map_BCHW, **recording)
+        hw_shape = hw_shape if slab is None else slab
         if self.pos_embed is not None:
             x_BLC = x_BLC + resize_position(self.pos_embed, hw_shape)
         x_BLC = self.drop(x_BLC)

@@ -1,0 +1,72 @@
+"""The mode in which several processes share each image."""
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+from contextvars import ContextVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from .shape import SlabShape
+
+_group: ContextVar[dist.ProcessGroup | None] = ContextVar('spatial_parallel', default=None)
+
+
+@contextlib.contextmanager
+def spatial_parallel(group: dist.ProcessGroup | None = None) -> Iterator[None]:
+    """Share each image between the processes of a group: backbones take and return slabs of rows.
+
+    Each process passes its own rows of the images, and gets its own rows of the maps. They are
+    those that one process computes from whole images, up to rounding. The height of each slab but
+    the last has to be a multiple of the largest stride of the backbone.
+
+    Args:
+        group: Processes in the order of their slabs, from top to bottom; all if not given.
+    """
+    if not dist.is_initialized():
+        raise ValueError(
+            'spatial_parallel needs processes that know each other: start them with torchrun and '
+            'call torch.distributed.init_process_group'
+        )
+    token = _group.set(group or dist.group.WORLD)
+    try:
+        # A compiled program does not see the mode, and would take the slab for a whole image.
+        with torch.compiler.set_stance('force_eager'):
+            yield
+    finally:
+        _group.reset(token)
+
+
+def is_parallel() -> bool:
+    """Whether processes share images; a compiler cannot follow the question."""
+    return not torch.compiler.is_compiling() and _group.get() is not None
+
+
+def find_slab(image_BCHW: Tensor, multiple: int) -> SlabShape | None:
+    """Ask the other processes for the heights of their slabs; None if images are not shared.
+
+    Args:
+        image_BCHW: Own rows of the images.
+        multiple: What the height of each slab but the last has to be a multiple of.
+    """
+    if not is_parallel():
+        return None
+    group = _group.get()
+    batch, _, height, width = image_BCHW.shape
+    own = torch.tensor([height, width, batch], device=image_BCHW.device)
+    sizes = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(sizes, own, group=group)
+    heights, widths, batches = zip(*(size.tolist() for size in sizes), strict=True)
+    if len(set(widths)) > 1 or len(set(batches)) > 1:
+        raise ValueError(
+            'the slabs of an image have to have the same width and batch, '
+            f'got widths {widths} and batches {batches}'
+        )
+    if min(heights) < 1 or any(height % multiple for height in heights[:-1]):
+        raise ValueError(
+            f'the height of each slab but the last has to be a multiple of {multiple}, '
+            f'and that of the last at least 1, got heights {heights}'
+        )
+    return SlabShape([0, *itertools.accumulate(heights)], width, group)
