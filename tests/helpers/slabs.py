@@ -2,15 +2,22 @@
 
 import itertools
 import os
+import signal
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
 
 import mminline
 from helpers.tiny import build, image
-from mminline.execution import cache, decision
+from mminline import execution
+from mminline.execution import cache, decision, slabs
+from mminline.layers import Block, InLineAttention, SoftmaxAttention
 from mminline.models import InLinePVT, InLineSwin
 
 BACKBONES = {'pvt': InLinePVT, 'swin': InLineSwin}
@@ -56,8 +63,8 @@ class Case:
         return images
 
 
-def run_alone(case: Case) -> tuple[list[Tensor], dict[str, Tensor]]:
-    """Maps and gradients of one process, of blocks that run plainly."""
+def run_alone(case: Case) -> tuple[list[Tensor], dict[str, Tensor], set[str]]:
+    """Maps, gradients and forms of one process, of blocks that run plainly."""
     os.environ[decision.VARIABLE] = 'plain'
     try:
         return compute(case, case.images(), 0, 1)
@@ -81,25 +88,140 @@ def run_cases(rank: int, cases: dict[str, Case]) -> dict[str, tuple]:
 
 def compute(
     case: Case, own_images: Tensor, rank: int, count: int
-) -> tuple[list[Tensor], dict[str, Tensor]]:
-    """Own rows of the maps, and gradients of the own part of the loss."""
+) -> tuple[list[Tensor], dict[str, Tensor], set[str]]:
+    """Own rows of the maps, gradients of the own part of the loss, forms in which blocks ran."""
     model, own_images = case.model(), own_images.clone().requires_grad_(case.train)
+    forms, choose = set(), decision.choose
+    execution.choose = lambda *args: forms.add(choose(*args).name) or choose(*args)
     torch.manual_seed(3)
     with torch.set_grad_enabled(case.train):
         maps = model(own_images)
         if case.train:
             own_loss(case, maps, model.strides, rank, count).backward()
     gradients = {name: value.grad for name, value in model.named_parameters()}
-    return [each.detach() for each in maps], {**gradients, 'image': own_images.grad}
+    return [each.detach() for each in maps], {**gradients, 'image': own_images.grad}, forms
 
 
 def own_loss(
-    case: Case, maps: tuple[Tensor, ...], strides: tuple[int, ...], rank: int, count: int
+    case: Case,
+    maps: tuple[Tensor, ...],
+    strides: tuple[int, ...],
+    rank: int,
+    count: int,
+    images: slice = slice(None),
 ) -> Tensor:
     """Own part of a loss that gives every value of the whole maps another gradient."""
     loss = 0
     for each, stride in zip(maps, strides, strict=True):
         edges = case.edges(stride) if count > 1 else case.edges(stride)[:: len(case.heights)]
-        weights = image(*each.shape[:2], edges[-1], each.shape[3], dtype=each.dtype)
+        weights = image(2, each.shape[1], edges[-1], each.shape[3], dtype=each.dtype)[images]
         loss = loss + (each * weights[:, :, edges[rank] : edges[rank + 1]]).sum()
     return loss
+
+
+def train_on_mesh(rank: int, wrapper: str, case: Case) -> dict[str, Tensor]:
+    """Gradients of two images on a mesh of data x space."""
+    mesh = init_device_mesh('cpu', (2, 2), mesh_dim_names=('data', 'space'))
+    which, place = mesh.get_coordinate()
+    model = wrapped = case.model()
+    if wrapper == 'ddp':
+        wrapped = DistributedDataParallel(model)
+    else:
+        for stage in model.stages:
+            for block in stage.blocks:
+                fully_shard(block, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+    top, bottom = case.edges()[place : place + 2]
+    own = slice(which, which + 1)
+    with mminline.spatial_parallel(mesh.get_group('space')):
+        maps = wrapped(case.images()[own, :, top:bottom])
+    # Gradients are averaged over all processes; those of one image have to be added up.
+    loss = own_loss(case, maps, model.strides, place, 2, own)
+    (mesh['space'].size() * loss).backward()
+    gradients = {name: value.grad for name, value in model.named_parameters()}
+    if wrapper == 'fsdp2':
+        gradients = {name: grad.full_tensor() for name, grad in gradients.items()}
+    return gradients
+
+
+def count_traffic(rank: int, channels: int, hw_shape: tuple[int, int]) -> dict[str, int]:
+    """Bytes that one block adds up over the processes, forward."""
+    traffic, all_reduce = {}, dist.all_reduce
+
+    def count(tensor: Tensor, *args, **kwargs) -> None:
+        traffic[name] = traffic.get(name, 0) + tensor.nbytes
+        all_reduce(tensor, *args, **kwargs)
+
+    dist.all_reduce = count
+    rows, width = hw_shape
+    slab = slabs.SlabShape([0, rows, 2 * rows], width, dist.group.WORLD)
+    block = Block(InLineAttention(channels, 2), channels, 2)
+    x_BLC = torch.randn(1, rows * width, channels)
+    for name in ('fused', 'streamed'):
+        with torch.set_grad_enabled(name == 'fused'):
+            block.train(name == 'fused')
+            assert execution.choose(block, x_BLC, slab).name == name
+            execution.run(block, x_BLC, slab)
+    return traffic
+
+
+def list_refusals(rank: int) -> dict[str, str]:
+    """Messages of what cannot run over processes."""
+
+    def call(model: nn.Module, height: int = 64, width: int = 64) -> None:
+        with mminline.spatial_parallel():
+            model(image(2, 3, height, width))
+
+    def refuse(name: str, function: Callable, *args) -> None:
+        try:
+            function(*args)
+        except ValueError as error:
+            messages[name] = str(error)
+
+    def batch_of_two_heights() -> None:
+        images = image(2, 3, 64, 64)
+        images[0] *= rank == 0
+        with mminline.spatial_parallel():
+            build(InLinePVT)(images)
+
+    def call_layer(layer: nn.Module) -> None:
+        slab = slabs.SlabShape([0, 9, 18], 18, dist.group.WORLD)
+        execution.run(layer, torch.randn(1, 162, 8), slab)
+
+    def compile_block() -> None:
+        slab = slabs.SlabShape([0, 9, 18], 18, dist.group.WORLD)
+        block = Block(InLineAttention(8, 2), 8, 2)
+        torch.jit.trace(lambda x_BLC: execution.run(block, x_BLC, slab), torch.randn(1, 162, 8))
+
+    messages = {}
+    hooked = InLineAttention(8, 2)
+    hooked.register_forward_hook(lambda *_: None)
+    refuse('dropout', call, build(InLinePVT, drop_rate=0.1))
+    refuse('window', call, build(InLineSwin, inline_window=7))
+    refuse('height', call, build(InLinePVT), 64 if rank else 50)
+    refuse('width', call, build(InLinePVT), 64, 64 if rank else 50)
+    refuse('small', call, build(InLinePVT), 32, 16)
+    refuse('channels', call, build(InLinePVT, in_channels=4))
+    refuse('padding', batch_of_two_heights)
+    refuse('softmax', call_layer, SoftmaxAttention(8, 2, window_size=None))
+    refuse('hook', call_layer, hooked)
+    refuse('graph', compile_block)
+    with mminline.spatial_parallel():
+        block = Block(InLineAttention(8, 2), 8, 2)
+        refuse('whole', execution.run, block, torch.randn(1, 16, 8), (4, 4))
+    return messages
+
+
+def lose_peer(rank: int) -> str:
+    """Message of a process whose peer is killed while they share an image."""
+    model, images = build(InLinePVT), image(1, 3, 64, 64)
+    with mminline.spatial_parallel():
+        model(images)
+        if rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            for _ in range(3):
+                weights = model(images)[-1].sum()
+                weights.backward()
+        except RuntimeError as error:
+            return str(error)

@@ -5,7 +5,7 @@ that is all that processes exchange. The result is that of one process, up to ro
 """
 
 from .attention import attend, local_residual, mix_qkv, neighbour_rows
-from .exchange import average_over_slabs, move_rows, sum_over_slabs
+from .exchange import average_over_slabs, move_rows, named_errors, sum_over_slabs
 from .parallel import find_slab, is_parallel, spatial_parallel
 from .position import resize_position
 from .shape import SlabShape, even_edges, whole_shape, whole_tokens
@@ -20,6 +20,7 @@ __all__ = [
     'local_residual',
     'mix_qkv',
     'move_rows',
+    'named_errors',
     'neighbour_rows',
     'resize_position',
     'spatial_parallel',

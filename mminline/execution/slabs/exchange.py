@@ -52,7 +52,7 @@ class _Sum(torch.autograd.Function):
     def forward(ctx, x, group):
         ctx.group = group
         total = x.clone(memory_format=torch.contiguous_format)
-        with _named_errors(group):
+        with named_errors(group):
             dist.all_reduce(total, group=group)
         return total
 
@@ -82,7 +82,7 @@ class _MoveRows(torch.autograd.Function):
                 part = torch.empty_like(place, memory_format=torch.contiguous_format)
                 operations.append(dist.P2POp(dist.irecv, part, group=group, group_peer=other))
                 parts.append((place, part))
-        with _named_errors(group):
+        with named_errors(group):
             for request in dist.batch_isend_irecv(operations) if operations else ():
                 request.wait()
         for place, part in parts:
@@ -102,7 +102,8 @@ def _cut(x_BHWC: Tensor, rows: Rows, wanted: Rows) -> Tensor:
 
 
 @contextlib.contextmanager
-def _named_errors(group: dist.ProcessGroup) -> Iterator[None]:
+def named_errors(group: dist.ProcessGroup) -> Iterator[None]:
+    """Say what the error of an exchange means."""
     try:
         yield
     except RuntimeError as error:

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from .exchange import named_errors
 from .shape import SlabShape
 
 _group: ContextVar[dist.ProcessGroup | None] = ContextVar('spatial_parallel', default=None)
@@ -57,7 +58,8 @@ def find_slab(image_BCHW: Tensor, multiple: int) -> SlabShape | None:
     batch, _, height, width = image_BCHW.shape
     own = torch.tensor([height, width, batch], device=image_BCHW.device)
     sizes = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
-    dist.all_gather(sizes, own, group=group)
+    with named_errors(group):
+        dist.all_gather(sizes, own, group=group)
     heights, widths, batches = zip(*(size.tolist() for size in sizes), strict=True)
     if len(set(widths)) > 1 or len(set(batches)) > 1:
         raise ValueError(

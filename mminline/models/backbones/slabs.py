@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ...execution.slabs import SlabShape
+from ...execution.slabs import SlabShape, named_errors
 
 
 def find_whole_sizes(
@@ -27,7 +27,8 @@ def find_whole_sizes(
         # Least and greatest value, not a comparison of each pixel: that would be a copy.
         lowest, highest = (pick(image_BCHW, dim=(1, 5 - axis)) for pick in (torch.amin, torch.amax))
         is_image_BL[:, lines] = ((lowest != pad_value) | (highest != pad_value)).int()
-    dist.all_reduce(is_image_BL, dist.ReduceOp.MAX, group=slab.group)
+    with named_errors(slab.group):
+        dist.all_reduce(is_image_BL, dist.ReduceOp.MAX, group=slab.group)
     ends = []
     for lines_BL in is_image_BL.split([height, width], dim=1):
         count = lines_BL.shape[1]
