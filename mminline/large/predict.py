@@ -8,11 +8,12 @@ from mmengine.structures import InstanceData
 from torch import nn
 
 from .backbone import Report, compute_maps
+from .detector import TiledDetector
 from .image import ModelImage
 from .memory import bytes_per_pixel, choose_tile_shape, tile_budget
 from .segmentor import TiledSegmentor, class_type, predict_bands
-from .tiles import UNIT, round_up
-from .writers import save_class_map
+from .tiles import UNIT
+from .writers import check_suffix, save_class_map
 
 
 @torch.inference_mode()
@@ -45,28 +46,20 @@ def predict(
         Segmentors: class of each pixel, or the file that it was written to. Detectors: instances
         with ``bboxes``, ``scores``, ``labels`` and ``masks``, the masks as run lengths.
     """
-    _check(model, band_rows)
+    _check(model, band_rows, out)
     image = ModelImage(model, image_HWC)
-    return _predict_classes(model, image, band_rows, out, report)
-
-
-def _predict_classes(
-    model: nn.Module,
-    image: ModelImage,
-    band_rows: int | None,
-    out: str | Path | None,
-    report: Report,
-) -> np.ndarray | Path:
     maps = compute_maps(model.backbone, image, report)
-    segmentor = TiledSegmentor(model, maps)
-    halo = segmentor.find_halo()
-    tile_shape = (band_rows and round_up(band_rows), image.padded_shape[1])
+    tiled = TiledSegmentor(model, maps) if is_segmentor(model) else TiledDetector(model, maps)
+    halo = tiled.find_halo()
+    tile_shape = (band_rows, image.padded_shape[1])
     if band_rows is None:
-        pixel_bytes = bytes_per_pixel(segmentor.run, maps)
+        pixel_bytes = bytes_per_pixel(tiled.run, maps)
         budget = tile_budget(maps.maps[0].device)
         tile_shape = choose_tile_shape(image.padded_shape, halo, pixel_bytes, budget)
+    if not is_segmentor(model):
+        return tiled.predict(image.shape, tile_shape, halo, report)
     dtype = class_type(model)
-    bands = predict_bands(segmentor, image, tile_shape, halo, dtype, report)
+    bands = predict_bands(tiled, image, tile_shape, halo, dtype, report)
     if out is not None:
         return save_class_map(out, bands, image.shape, dtype)
     classes_HW = np.empty(image.shape, dtype)
@@ -77,8 +70,17 @@ def _predict_classes(
     return classes_HW
 
 
-def _check(model: nn.Module, band_rows: int | None) -> None:
+def is_segmentor(model: nn.Module) -> bool:
+    """Whether a model gives each pixel a class."""
+    return hasattr(model, 'decode_head')
+
+
+def _check(model: nn.Module, band_rows: int | None, out: str | Path | None) -> None:
     if band_rows is not None and band_rows < UNIT:
         raise ValueError(f'band_rows has to be at least {UNIT}, got {band_rows=}')
     if model.training:
         raise ValueError('the model has to be in evaluation mode: call model.eval() first')
+    if out is not None:
+        if not is_segmentor(model):
+            raise ValueError(f'out is for class maps of segmentors, got out={str(out)!r}')
+        check_suffix(Path(out))
