@@ -6,11 +6,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .. import execution
+from ..execution.slabs import SlabShape, cut_evenly, is_parallel, whole_shape
 from ..layers.statistics import full_precision
 from ..models.backbones.pyramid import PyramidBackbone, smallest_side
 from ..models.backbones.stage import Stage, to_map
 from .errors import CannotCutError
 from .image import ModelImage
+from .shared import SlabMaps
 from .tiles import UNIT, Maps
 
 Report = Callable[[str, int, int], None]
@@ -20,11 +22,21 @@ def compute_maps(backbone: nn.Module, image: ModelImage, report: Report) -> Maps
     """Run the backbone on a whole image.
 
     A backbone of this project reads the image in bands; its blocks run as ever. Another one gets
-    the padded image as one tensor.
+    the padded image as one tensor. Processes that share the image have a slab of rows each.
     """
     height, width = image.padded_shape
     if _is_ours(backbone):
-        return Maps(_run_stages(backbone, image, report), image.padded_shape, backbone.strides)
+        size = _find_size(backbone, image)
+        slab = cut_evenly(*size)
+        maps = _run_stages(backbone, image, slab or size, report)
+        if slab is not None:
+            return SlabMaps(maps, image.padded_shape, backbone.strides, slab)
+        return Maps(maps, image.padded_shape, backbone.strides)
+    if is_parallel():
+        raise CannotCutError(
+            f'{type(backbone).__name__} cannot run over several processes: InLinePVT and '
+            'InLineSwin can, as they were built'
+        )
     maps = backbone(image.rows(0, height))
     report('backbone', 1, 1)
     strides = [height // each.shape[2] for each in maps]
@@ -46,22 +58,35 @@ def _is_ours(backbone: nn.Module) -> bool:
     )
 
 
-def _run_stages(backbone: PyramidBackbone, image: ModelImage, report: Report) -> list[Tensor]:
-    """Compute the maps of all outputs at the size of the image without padding."""
-    height, width = image.padded_shape
-    if backbone.ignore_padding:
-        smallest = smallest_side(len(backbone.stages))
-        height, width = image.find_size(backbone.pad_value, smallest)
+def _find_size(backbone: PyramidBackbone, image: ModelImage) -> tuple[int, int]:
+    """Height and width that the backbone looks at."""
+    if not backbone.ignore_padding:
+        return image.padded_shape
+    return image.find_size(backbone.pad_value, smallest_side(len(backbone.stages)))
+
+
+def _run_stages(
+    backbone: PyramidBackbone, image: ModelImage, shape: tuple[int, int], report: Report
+) -> list[Tensor]:
+    """Compute the maps of all outputs at the size of the image without padding.
+
+    Args:
+        backbone: The backbone.
+        image: The image.
+        shape: Height and width without padding; a ``SlabShape`` for the own rows of it.
+        report: Called after each block.
+    """
     stages = backbone.stages[: backbone.out_indices[-1] + 1]
     total, done = sum(len(stage.blocks) for stage in stages), 0
     outputs = []
 
     def read(top: int, bottom: int) -> Tensor:
-        return image.rows(top, min(bottom, height), width)
+        first = shape.top if isinstance(shape, SlabShape) else 0
+        return image.rows(first + top, first + min(bottom, shape[0]), shape[1])
 
-    patch = 4
+    hw_shape, patch = shape, 4
     for index, stage in enumerate(stages):
-        x_BLC, hw_shape = _embed(stage, read, (height, width), patch)
+        x_BLC, hw_shape = _embed(stage, read, hw_shape, patch)
         for block in stage.blocks:
             x_BLC = execution.run(block, x_BLC, hw_shape, stage.streaming)
             done += 1
@@ -73,7 +98,7 @@ def _run_stages(backbone: PyramidBackbone, image: ModelImage, report: Report) ->
         def read(top: int, bottom: int, map_BCHW: Tensor = map_BCHW) -> Tensor:
             return map_BCHW[:, :, top:bottom]
 
-        (height, width), patch = hw_shape, 2
+        patch = 2
     return outputs
 
 
@@ -81,7 +106,8 @@ def _embed(
     stage: Stage, read: Callable[[int, int], Tensor], shape: tuple[int, int], patch: int
 ) -> tuple[Tensor, tuple[int, int]]:
     """Make the tokens of a stage in bands of rows: patches do not overlap."""
-    hw_shape = tuple(-(-side // patch) for side in shape)
+    is_slab = isinstance(shape, SlabShape)
+    hw_shape = shape.at_stride(patch) if is_slab else tuple(-(-side // patch) for side in shape)
     height, width = hw_shape
     band = max((1 << 20) // width, 1)
     position = _Position(stage.pos_embed, hw_shape)
@@ -106,9 +132,12 @@ class _Position:
         self.rows_1CHW = None
         self.width = hw_shape[1]
         if position_1HWC is not None:
-            self.rows_1CHW = self._resize(
-                position_1HWC.permute(0, 3, 1, 2), (hw_shape[0], position_1HWC.shape[2])
+            rows_1CHW = self._resize(
+                position_1HWC.permute(0, 3, 1, 2),
+                (whole_shape(hw_shape)[0], position_1HWC.shape[2]),
             )
+            first = hw_shape.top if isinstance(hw_shape, SlabShape) else 0
+            self.rows_1CHW = rows_1CHW[:, :, first : first + hw_shape[0]]
 
     def add(self, tokens_BLC: Tensor, top: int, bottom: int) -> Tensor:
         """Add the embedding of rows ``[top, bottom)`` of the grid."""

@@ -7,11 +7,13 @@ import torch
 from mmengine.structures import InstanceData
 from torch import nn
 
+from ..execution.slabs import is_parallel
 from .backbone import Report, compute_maps
 from .detector import TiledDetector
 from .image import ModelImage
 from .memory import bytes_per_pixel, choose_tile_shape, tile_budget
 from .segmentor import TiledSegmentor, class_type, predict_bands
+from .shared import bring_together, fetch_halo
 from .tiles import UNIT
 from .writers import check_suffix, save_class_map
 
@@ -24,7 +26,7 @@ def predict(
     out: str | Path | None = None,
     *,
     report: Report = lambda part, done, total: None,
-) -> np.ndarray | InstanceData | Path:
+) -> np.ndarray | InstanceData | Path | None:
     """Predict for an image at its own resolution, in bounded memory.
 
     The result is that of ``model.test_step`` for the image without ``Resize``, padded to
@@ -44,22 +46,29 @@ def predict(
 
     Returns:
         Segmentors: class of each pixel, or the file that it was written to. Detectors: instances
-        with ``bboxes``, ``scores``, ``labels`` and ``masks``, the masks as run lengths.
+        with ``bboxes``, ``scores``, ``labels`` and ``masks``, the masks as run lengths. Inside
+        ``mminline.spatial_parallel``, which is for segmentors, all processes call this with the
+        same arguments; the first one has the result, the others None.
     """
     _check(model, band_rows, out)
     image = ModelImage(model, image_HWC)
     maps = compute_maps(model.backbone, image, report)
     tiled = TiledSegmentor(model, maps) if is_segmentor(model) else TiledDetector(model, maps)
     halo = tiled.find_halo()
+    slab = fetch_halo(maps, halo)
     tile_shape = (band_rows, image.padded_shape[1])
     if band_rows is None:
         pixel_bytes = bytes_per_pixel(tiled.run, maps)
-        budget = tile_budget(maps.maps[0].device)
+        budget = tile_budget(maps.maps[0].device) // (len(slab.rows) if slab else 1)
         tile_shape = choose_tile_shape(image.padded_shape, halo, pixel_bytes, budget)
     if not is_segmentor(model):
         return tiled.predict(image.shape, tile_shape, halo, report)
     dtype = class_type(model)
     bands = predict_bands(tiled, image, tile_shape, halo, dtype, report)
+    if slab is not None:
+        bands = bring_together(bands, slab, image.shape, dtype)
+        if bands is None:
+            return None
     if out is not None:
         return save_class_map(out, bands, image.shape, dtype)
     classes_HW = np.empty(image.shape, dtype)
@@ -80,6 +89,8 @@ def _check(model: nn.Module, band_rows: int | None, out: str | Path | None) -> N
         raise ValueError(f'band_rows has to be at least {UNIT}, got {band_rows=}')
     if model.training:
         raise ValueError('the model has to be in evaluation mode: call model.eval() first')
+    if is_parallel() and not is_segmentor(model):
+        raise ValueError('only segmentors run over several processes: detectors run in one')
     if out is not None:
         if not is_segmentor(model):
             raise ValueError(f'out is for class maps of segmentors, got out={str(out)!r}')

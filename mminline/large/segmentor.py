@@ -104,7 +104,7 @@ def predict_bands(
     report: Report,
 ) -> Iterator[np.ndarray]:
     """Give the class map in bands of rows, from top to bottom."""
-    rows_of_tiles = list(split_image(image.padded_shape, tile_shape, halo))
+    rows_of_tiles = list(split_image(image.padded_shape, tile_shape, halo, segmentor.maps.rows))
     total, done = sum(map(len, rows_of_tiles)), 0
     for tiles in rows_of_tiles:
         parts = []

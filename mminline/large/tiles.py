@@ -55,11 +55,21 @@ def round_up(number: int, unit: int = UNIT) -> int:
     return -(-number // unit) * unit
 
 
-def split_side(side: int, length: int, halo: int) -> list[Span]:
-    """Split a side into spans of nearly equal length, at most ``length`` rounded up to units."""
-    units = side // UNIT
-    count = -(-side // round_up(length))
-    edges = [UNIT * (index * units // count) for index in range(count + 1)]
+def split_side(
+    side: int, length: int, halo: int, part: tuple[int, int] | None = None
+) -> list[Span]:
+    """Split a side into spans of nearly equal length, at most ``length`` rounded up to units.
+
+    Args:
+        side: Lines of the image.
+        length: How many a span may have.
+        halo: Lines around a span that are computed too.
+        part: First line of a part that is split alone, and the one behind its last.
+    """
+    top, bottom = part or (0, side)
+    units = (bottom - top) // UNIT
+    count = -(-(bottom - top) // round_up(length))
+    edges = [top + UNIT * (index * units // count) for index in range(count + 1)]
     return [
         Span(start, stop, max(start - halo, 0), min(stop + halo, side))
         for start, stop in zip(edges[:-1], edges[1:], strict=True)
@@ -67,12 +77,15 @@ def split_side(side: int, length: int, halo: int) -> list[Span]:
 
 
 def split_image(
-    shape: tuple[int, int], tile_shape: tuple[int, int], halo: int
+    shape: tuple[int, int],
+    tile_shape: tuple[int, int],
+    halo: int,
+    rows: tuple[int, int] | None = None,
 ) -> Iterator[list[Tile]]:
-    """Split an image into tiles, given by rows of tiles from top to bottom."""
+    """Split an image, or some of its rows, into tiles; rows of tiles come from top to bottom."""
     columns = split_side(shape[1], tile_shape[1], halo)
-    for rows in split_side(shape[0], tile_shape[0], halo):
-        yield [Tile(rows, each) for each in columns]
+    for span in split_side(shape[0], tile_shape[0], halo, rows):
+        yield [Tile(span, each) for each in columns]
 
 
 class Maps:
@@ -92,6 +105,9 @@ class Maps:
         self.maps = tuple(maps)
         self.shape = shape
         self.strides = tuple(strides)
+        # Rows to predict; other processes may have the rest, see ``shared.SlabMaps``.
+        self.rows = (0, shape[0])
+        self._first_rows = [0] * len(self.maps)
 
     def slices(self, tile: Tile) -> list[Tensor]:
         """Cut the computed lines of a tile out of each map."""
@@ -106,7 +122,8 @@ class Maps:
     def _slice(self, index: int, tile: Tile) -> Tensor:
         stride = self.strides[index]
         rows, columns = tile.rows.computed(stride), tile.columns.computed(stride)
-        part = self.maps[index][:, :, rows, columns]
+        first = self._first_rows[index]
+        part = self.maps[index][:, :, rows.start - first : rows.stop - first, columns]
         missing = (
             rows.stop - rows.start - part.shape[2],
             columns.stop - columns.start - part.shape[3],

@@ -6,7 +6,7 @@ that is all that processes exchange. The result is that of one process, up to ro
 
 from .attention import attend, local_residual, mix_qkv, neighbour_rows
 from .exchange import average_over_slabs, move_rows, named_errors, sum_over_slabs
-from .parallel import find_slab, is_parallel, spatial_parallel
+from .parallel import cut_evenly, find_slab, is_parallel, spatial_parallel
 from .position import resize_position
 from .shape import SlabShape, even_edges, whole_shape, whole_tokens
 
@@ -14,6 +14,7 @@ __all__ = [
     'SlabShape',
     'attend',
     'average_over_slabs',
+    'cut_evenly',
     'even_edges',
     'find_slab',
     'is_parallel',

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from .exchange import named_errors
-from .shape import SlabShape
+from .shape import SlabShape, even_edges
 
 _group: ContextVar[dist.ProcessGroup | None] = ContextVar('spatial_parallel', default=None)
 
@@ -43,6 +43,14 @@ def spatial_parallel(group: dist.ProcessGroup | None = None) -> Iterator[None]:
 def is_parallel() -> bool:
     """Whether processes share images; a compiler cannot follow the question."""
     return not torch.compiler.is_compiling() and _group.get() is not None
+
+
+def cut_evenly(height: int, width: int) -> SlabShape | None:
+    """Cut a grid into slabs of nearly equal height; None if images are not shared."""
+    if not is_parallel():
+        return None
+    group = _group.get()
+    return SlabShape(even_edges(height, dist.get_world_size(group)), width, group)
 
 
 def find_slab(image_BCHW: Tensor, multiple: int) -> SlabShape | None:
