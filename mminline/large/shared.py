@@ -8,7 +8,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..execution.slabs import SlabShape, move_rows, named_errors
+from ..execution.slabs import SlabShape, move_map_rows, named_errors
 from .tiles import Maps
 
 # Class maps are sent in pieces of this size.
@@ -61,10 +61,7 @@ class SlabMaps(Maps):
         """Give each process the rows of a map that it wants."""
         grid = self._grids[index]
         first = grid.top - self._first_rows[index]
-        own_BCHW = self.maps[index][:, :, first : first + grid[0]]
-        x_BLC = own_BCHW.permute(0, 2, 3, 1).flatten(1, 2)
-        x_BLC = move_rows(x_BLC, grid, grid.rows, rows)
-        return x_BLC.unflatten(1, (-1, grid[1])).permute(0, 3, 1, 2)
+        return move_map_rows(self.maps[index][:, :, first : first + grid[0]], grid, rows)
 
 
 def fetch_halo(maps: Maps, halo: int) -> SlabShape | None:

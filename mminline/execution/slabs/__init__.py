@@ -5,13 +5,14 @@ that is all that processes exchange. The result is that of one process, up to ro
 """
 
 from .attention import attend, local_residual, mix_qkv, neighbour_rows
-from .exchange import average_over_slabs, move_rows, named_errors, sum_over_slabs
-from .parallel import cut_evenly, find_slab, is_parallel, spatial_parallel
+from .exchange import average_over_slabs, move_map_rows, move_rows, named_errors, sum_over_slabs
+from .parallel import add_rows, cut_evenly, find_slab, is_parallel, spatial_parallel
 from .position import resize_position
 from .shape import SlabShape, even_edges, whole_shape, whole_tokens
 
 __all__ = [
     'SlabShape',
+    'add_rows',
     'attend',
     'average_over_slabs',
     'cut_evenly',
@@ -20,6 +21,7 @@ __all__ = [
     'is_parallel',
     'local_residual',
     'mix_qkv',
+    'move_map_rows',
     'move_rows',
     'named_errors',
     'neighbour_rows',

@@ -45,6 +45,13 @@ def move_rows(x_BLC: Tensor, slab: SlabShape, have: Sequence[Rows], want: Sequen
     return _MoveRows.apply(x_BHWC, have, want, slab.group).flatten(1, 2)
 
 
+def move_map_rows(map_BCHW: Tensor, slab: SlabShape, want: Sequence[Rows]) -> Tensor:
+    """Exchange rows of a map of which each process has its slab, see ``move_rows``."""
+    x_BLC = map_BCHW.permute(0, 2, 3, 1).flatten(1, 2)
+    x_BLC = move_rows(x_BLC, slab, slab.rows, want)
+    return x_BLC.unflatten(1, (-1, slab[1])).permute(0, 3, 1, 2)
+
+
 class _Sum(torch.autograd.Function):
     """Sum over processes. Each of them uses it, so its gradient is a sum over them as well."""
 

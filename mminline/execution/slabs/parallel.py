@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .exchange import named_errors
+from .exchange import move_map_rows, named_errors
 from .shape import SlabShape, even_edges
 
 _group: ContextVar[dist.ProcessGroup | None] = ContextVar('spatial_parallel', default=None)
@@ -80,3 +80,22 @@ def find_slab(image_BCHW: Tensor, multiple: int) -> SlabShape | None:
             f'and that of the last at least 1, got heights {heights}'
         )
     return SlabShape([0, *itertools.accumulate(heights)], width, group)
+
+
+def add_rows(map_BCHW: Tensor, count: int) -> tuple[Tensor, int]:
+    """Add rows of the other slabs to a map, for layers behind the backbone that look at them.
+
+    To be called by all processes inside ``spatial_parallel``.
+
+    Args:
+        map_BCHW: Own rows of a map.
+        count: How many rows to add on both sides; there are fewer at the ends of the whole map.
+
+    Returns:
+        The map, and how many rows were added above.
+    """
+    slab = find_slab(map_BCHW, multiple=1)
+    if slab is None:
+        return map_BCHW, 0
+    rows = slab.widened(count)
+    return move_map_rows(map_BCHW, slab, rows), slab.top - rows[slab.rank][0]
