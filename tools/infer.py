@@ -3,6 +3,8 @@
     python tools/infer.py CONFIG CHECKPOINT street.jpg
     python tools/infer.py CONFIG CHECKPOINT photos/ --out results --score-thr 0.5
     python tools/infer.py CONFIG CHECKPOINT drive.mp4 --device cuda:1
+    python tools/infer.py CONFIG CHECKPOINT satellite.tif --full-size
+    python tools/infer.py CONFIG CHECKPOINT satellite.tif --full-size --out classes.tif
 
 writes to the folder --out
 
@@ -11,6 +13,10 @@ writes to the folder --out
                                     writes them (box: x, y, width, height; mask: run lengths)
     predictions/street.jpg.png      segmentor: the index of the class of each pixel
     predictions/drive.mp4/000000.*  the same for each frame of a video
+
+--full-size leaves out the resizing of the config. What does not fit into memory at once is computed
+in parts, with the same result (--large); its picture is reduced. If --out is a file (.png, .tif or
+.npy), the class map of a single image is written to it band by band, and nothing else.
 
 An image that cannot be read is named and skipped. The exit code is 0 if nothing was skipped.
 """
@@ -34,6 +40,9 @@ from mminline.apis import Predictor, init_model, read_config
 from mminline.engine.data import check_checkpoint
 from mminline.engine.errors import exit_on_bad_input, readable_errors
 from mminline.engine.options import make_parser
+from mminline.large import FullSizePredictor, open_image, predict
+from mminline.large.predictor import show_progress
+from mminline.large.writers import WRITERS
 
 IMAGES = ('.bmp', '.jpeg', '.jpg', '.png', '.tif', '.tiff', '.webp')
 VIDEOS = ('.avi', '.m4v', '.mkv', '.mov', '.mp4', '.mpeg', '.mpg', '.webm')
@@ -47,7 +56,10 @@ def parse_args() -> argparse.Namespace:
         'source', type=Path, help='an image, a folder (all images in it) or a video'
     )
     parser.add_argument(
-        '--out', type=Path, default=Path('results'), help='folder for results (default: results)'
+        '--out',
+        type=Path,
+        default=Path('results'),
+        help='folder for results (default: results), or file for a class map',
     )
     parser.add_argument(
         '--score-thr',
@@ -56,6 +68,15 @@ def parse_args() -> argparse.Namespace:
     )
     parser.add_argument(
         '--device', default=get_device(), help='where to run (default: %(default)s)'
+    )
+    parser.add_argument(
+        '--full-size', action='store_true', help='keep the resolution of images: no Resize'
+    )
+    parser.add_argument(
+        '--large',
+        choices=['auto', 'on', 'off'],
+        help='with --full-size: compute images in parts always, never, or if they would not fit '
+        'into free memory (default: auto)',
     )
     return parser.parse_args()
 
@@ -77,7 +98,11 @@ def find_images(source: Path) -> list[Path]:
 def check_options(config: Config, args: argparse.Namespace) -> None:
     """Raise an error that names an option which cannot work, before anything is built."""
     check_checkpoint(args.checkpoint)
-    if args.out.is_file():
+    if args.large and not args.full_size:
+        raise ValueError('--large is for images that keep their resolution: add --full-size.')
+    if is_class_map(args):
+        check_class_map(config, args)
+    elif args.out.is_file():
         raise ValueError(f'--out has to be a folder, and {args.out} is a file.')
     if config.default_scope == 'mmseg' and args.score_thr is not None:
         raise ValueError('--score-thr is for detectors: a segmentor gives every pixel a class.')
@@ -88,9 +113,28 @@ def check_options(config: Config, args: argparse.Namespace) -> None:
         raise ValueError(f'--device {args.device} cannot be used: {reason}') from None
 
 
+def is_class_map(args: argparse.Namespace) -> bool:
+    """Whether --out is a file for the class map of one image."""
+    return args.full_size and args.out.suffix.lower() in WRITERS
+
+
+def check_class_map(config: Config, args: argparse.Namespace) -> None:
+    if config.default_scope != 'mmseg':
+        raise ValueError(f'--out {args.out} is for class maps: name a folder for a detector.')
+    if not args.source.is_file():
+        raise ValueError(
+            f'--out {args.out} is for a single image: name a folder for {args.source}.'
+        )
+    if args.large == 'off':
+        raise ValueError(f'--out {args.out} is written in parts: leave --large off out.')
+
+
 def build_predictor(config: Config, args: argparse.Namespace) -> Predictor:
     model = init_model(config, args.checkpoint, args.device)
-    return Predictor(model, SCORE_THR if args.score_thr is None else args.score_thr)
+    score_thr = SCORE_THR if args.score_thr is None else args.score_thr
+    if args.full_size:
+        return FullSizePredictor(model, score_thr, args.large or 'auto')
+    return Predictor(model, score_thr)
 
 
 def read_image(path: Path) -> np.ndarray:
@@ -141,7 +185,8 @@ def infer(
 
 def infer_images(images: list[Path], predictor: Predictor, out: Path) -> tuple[int, int]:
     """Do single images; return how many were done, and how many there are."""
-    items = ((path.name, partial(read_image, path)) for path in images)
+    read = open_image if isinstance(predictor, FullSizePredictor) else read_image
+    items = ((path.name, partial(read, path)) for path in images)
     keep = partial(write_image, out / 'pictures')
     return infer(items, len(images), predictor, out / 'predictions', keep), len(images)
 
@@ -184,6 +229,10 @@ def main() -> None:
             images = find_images(args.source)
             check_options(config, args)
             predictor = build_predictor(config, args)
+            if is_class_map(args):
+                image = open_image(images[0])
+                print(predict(predictor.model, image, out=args.out, report=show_progress))
+                return
         if images[0].suffix.lower() in VIDEOS:
             done, total = infer_video(images[0], predictor, args.out)
         else:

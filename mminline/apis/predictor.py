@@ -93,7 +93,9 @@ class Predictor:
         return instances
 
 
-def _run_lengths(mask_HW: np.ndarray) -> dict:
+def _run_lengths(mask_HW: np.ndarray | dict) -> dict:
+    if isinstance(mask_HW, dict):  # they are already, for large images
+        return mask_HW
     from pycocotools import mask  # comes with mmdet, which segmentors do without
 
     runs = mask.encode(np.asfortranarray(mask_HW, np.uint8))

@@ -2,5 +2,7 @@
 
 from .errors import CannotCutError
 from .predict import predict
+from .predictor import FullSizePredictor
+from .readers import open_image
 
-__all__ = ['CannotCutError', 'predict']
+__all__ = ['CannotCutError', 'FullSizePredictor', 'open_image', 'predict']

@@ -37,6 +37,11 @@ class TiledDetector:
         self.num_fine = sum(stride < UNIT for stride in self.strides)
         self.extractors, self.mask_heads = _region_parts(self.roi_head)
 
+    @property
+    def result_bytes(self) -> int:
+        """Memory for the result of a pixel, all at once."""
+        return self.roi_head.test_cfg.max_per_img if self.mask_heads else 0
+
     def run(self, slices: list[Tensor], tile: Tile, maps: Maps) -> list[Tensor]:
         """Compute the outputs of the dense head for the fine levels of a tile."""
         outputs = self.head(self.neck(slices))

@@ -77,5 +77,6 @@ def _encode(starts: np.ndarray, ends: np.ndarray, shape: tuple[int, int]) -> dic
     ends = ends[np.concatenate([~joined, [True]])] if len(ends) else ends
     edges = np.stack([starts, ends], axis=1).ravel()
     lengths = np.diff(edges, prepend=0, append=shape[0] * shape[1])
+    lengths = lengths if lengths[-1] else lengths[:-1]
     runs = mask.frPyObjects(dict(counts=lengths.tolist(), size=list(shape)), *shape)
     return dict(size=list(shape), counts=runs['counts'].decode())

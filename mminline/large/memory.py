@@ -3,6 +3,7 @@
 import math
 import weakref
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -11,6 +12,10 @@ from torch.utils._pytree import tree_iter
 
 from .halo import Part, random_strip
 from .tiles import UNIT, Maps
+
+if TYPE_CHECKING:
+    from .detector import TiledDetector
+    from .segmentor import TiledSegmentor
 
 TILE_BYTES = 2 << 30
 PROBE_LENGTH = 12
@@ -53,6 +58,22 @@ def bytes_per_pixel(part: Part, maps: Maps) -> float:
     with PeakBytes() as counted:
         part([each.clone() for each in strip.slices(tile)], tile, strip)
     return counted.peak / math.prod(strip.shape)
+
+
+def ordinary_bytes(tiled: 'TiledSegmentor | TiledDetector', maps: Maps, pixels: int) -> float:
+    """Estimate what a model needs for an image at once.
+
+    That is the image and its normalised copy, the maps, neck and head, and the result: for each
+    pixel of the image two sets of scores (mmseg resizes them twice), or a bit of each mask.
+
+    Args:
+        tiled: The model.
+        maps: Maps of a small image.
+        pixels: Size of the image.
+    """
+    maps_bytes = sum(each.nbytes for each in maps.maps) / math.prod(maps.shape)
+    part_bytes = bytes_per_pixel(tiled.run, maps)
+    return pixels * (27 + maps_bytes + part_bytes + tiled.result_bytes)
 
 
 def choose_tile_shape(

@@ -12,9 +12,9 @@ from .backbone import Report, compute_maps
 from .detector import TiledDetector
 from .image import ModelImage
 from .memory import bytes_per_pixel, choose_tile_shape, tile_budget
-from .segmentor import TiledSegmentor, class_type, predict_bands
+from .segmentor import TiledSegmentor, predict_bands
 from .shared import bring_together, fetch_halo
-from .tiles import UNIT
+from .tiles import UNIT, Maps
 from .writers import check_suffix, save_class_map
 
 
@@ -53,7 +53,7 @@ def predict(
     _check(model, band_rows, out)
     image = ModelImage(model, image_HWC)
     maps = compute_maps(model.backbone, image, report)
-    tiled = TiledSegmentor(model, maps) if is_segmentor(model) else TiledDetector(model, maps)
+    tiled = cut(model, maps)
     halo = tiled.find_halo()
     slab = fetch_halo(maps, halo)
     tile_shape = (band_rows, image.padded_shape[1])
@@ -63,20 +63,24 @@ def predict(
         tile_shape = choose_tile_shape(image.padded_shape, halo, pixel_bytes, budget)
     if not is_segmentor(model):
         return tiled.predict(image.shape, tile_shape, halo, report)
-    dtype = class_type(model)
-    bands = predict_bands(tiled, image, tile_shape, halo, dtype, report)
+    bands = predict_bands(tiled, image, tile_shape, halo, report)
     if slab is not None:
-        bands = bring_together(bands, slab, image.shape, dtype)
+        bands = bring_together(bands, slab, image.shape, tiled.dtype)
         if bands is None:
             return None
     if out is not None:
-        return save_class_map(out, bands, image.shape, dtype)
-    classes_HW = np.empty(image.shape, dtype)
+        return save_class_map(out, bands, image.shape, tiled.dtype)
+    classes_HW = np.empty(image.shape, tiled.dtype)
     top = 0
     for band_HW in bands:
         classes_HW[top : top + len(band_HW)] = band_HW
         top += len(band_HW)
     return classes_HW
+
+
+def cut(model: nn.Module, maps: Maps) -> TiledSegmentor | TiledDetector:
+    """Prepare what follows the backbone for tiles."""
+    return TiledSegmentor(model, maps) if is_segmentor(model) else TiledDetector(model, maps)
 
 
 def is_segmentor(model: nn.Module) -> bool:

@@ -14,8 +14,10 @@ from .image import ModelImage
 from .pooling import WholePooling
 from .tiles import Maps, Tile, split_image
 
-# Scores of an image are resized and compared in pieces of this size.
-PIECE_BYTES = 32 << 20
+# Scores of an image are resized and compared in pieces: above 32 MB the allocator asks the system
+# for fresh memory each time, which takes three times as long as resizing.
+PIECE_BYTES = 16 << 20
+PIECE_COLUMNS = 256
 
 
 class TiledSegmentor:
@@ -29,16 +31,22 @@ class TiledSegmentor:
     def __init__(self, model: nn.Module, maps: Maps) -> None:
         self.head = model.decode_head
         self.neck = model.neck if model.with_neck else None
-        self.align_corners = model.align_corners
         self.maps = maps
+        # One byte for up to 256 classes.
+        self.dtype = np.dtype(np.uint8 if self.head.num_classes <= 256 else np.uint16)
         self._pooling = {}
         names = dict(neck=self.neck, decode_head=self.head)
         self.modules = {name: module for name, module in names.items() if module is not None}
-        if self.align_corners:
+        if model.align_corners:
             raise CannotCutError(
                 'the model cannot run in parts: it resizes its scores with align_corners, so '
                 'what a pixel gets depends on the size of the whole image'
             )
+
+    @property
+    def result_bytes(self) -> int:
+        """Memory for the result of a pixel, all at once."""
+        return 8 * self.head.out_channels + 8
 
     def run(self, slices: list[Tensor], tile: Tile, maps: Maps) -> tuple[Tensor]:
         """Compute the scores of a tile, at the stride of the head."""
@@ -58,14 +66,17 @@ class TiledSegmentor:
         scores_1CHW = scores_1CHW.contiguous(memory_format=torch.channels_last)
         stride = (tile.rows.last - tile.rows.first) // scores_1CHW.shape[2]
         cells, columns = tile.rows.wanted(stride), tile.columns.wanted(stride)
-        row_bytes = stride**2 * scores_1CHW[:, :, 0].nbytes
-        step = max(PIECE_BYTES // row_bytes, 1)
-        pieces = []
+        step = max(PIECE_BYTES // (PIECE_COLUMNS * stride**2 * scores_1CHW[..., 0, 0].nbytes), 1)
+        rows = []
         for top in range(cells.start, cells.stop, step):
-            bottom = min(top + step, cells.stop)
-            resized = self._resize(scores_1CHW, slice(top, bottom), columns, stride)
-            pieces.append(self._choose(resized).cpu().numpy())
-        return np.concatenate(pieces)
+            row = slice(top, min(top + step, cells.stop))
+            pieces = []
+            for left in range(columns.start, columns.stop, PIECE_COLUMNS):
+                column = slice(left, min(left + PIECE_COLUMNS, columns.stop))
+                resized = self._resize(scores_1CHW, row, column, stride)
+                pieces.append(self._choose(resized).to(torch.int32))
+            rows.append(torch.cat(pieces, dim=1).cpu().numpy().astype(self.dtype))
+        return np.concatenate(rows)
 
     def _resize(self, scores_1CHW: Tensor, rows: slice, columns: slice, stride: int) -> Tensor:
         """Resize cells to pixels: with their neighbours, which are cut off afterwards."""
@@ -90,17 +101,11 @@ class TiledSegmentor:
         return scores_CHW[0].sigmoid() > self.head.threshold
 
 
-def class_type(model: nn.Module) -> np.dtype:
-    """Type of a class map: one byte for up to 256 classes."""
-    return np.dtype(np.uint8 if model.decode_head.num_classes <= 256 else np.uint16)
-
-
 def predict_bands(
     segmentor: TiledSegmentor,
     image: ModelImage,
     tile_shape: tuple[int, int],
     halo: int,
-    dtype: np.dtype,
     report: Report,
 ) -> Iterator[np.ndarray]:
     """Give the class map in bands of rows, from top to bottom."""
@@ -109,7 +114,7 @@ def predict_bands(
     for tiles in rows_of_tiles:
         parts = []
         for tile in tiles:
-            parts.append(segmentor.classify(tile).astype(dtype))
+            parts.append(segmentor.classify(tile))
             done += 1
             report('neck and head', done, total)
         band_HW = np.concatenate(parts, axis=1)
