@@ -5,6 +5,8 @@
     python tools/infer.py CONFIG CHECKPOINT drive.mp4 --device cuda:1
     python tools/infer.py CONFIG CHECKPOINT satellite.tif --full-size
     python tools/infer.py CONFIG CHECKPOINT satellite.tif --full-size --out classes.tif
+    torchrun --nproc_per_node 2 tools/infer.py CONFIG CHECKPOINT satellite.tif --full-size \\
+        --large on --launcher pytorch
 
 writes to the folder --out
 
@@ -16,7 +18,8 @@ writes to the folder --out
 
 --full-size leaves out the resizing of the config. What does not fit into memory at once is computed
 in parts, with the same result (--large); its picture is reduced. If --out is a file (.png, .tif or
-.npy), the class map of a single image is written to it band by band, and nothing else.
+.npy), the class map of a single image is written to it band by band, and nothing else. With
+--launcher, processes share the image, a slab of rows each: for one image, by a segmentor.
 
 An image that cannot be read is named and skipped. The exit code is 0 if nothing was skipped.
 """
@@ -39,6 +42,7 @@ from mmengine.utils import ProgressBar
 from mminline.apis import Predictor, init_model, read_config
 from mminline.engine.data import check_checkpoint
 from mminline.engine.errors import exit_on_bad_input, readable_errors
+from mminline.engine.launch import check_launcher, share_images
 from mminline.engine.options import make_parser
 from mminline.large import FullSizePredictor, open_image, predict
 from mminline.large.predictor import show_progress
@@ -78,6 +82,13 @@ def parse_args() -> argparse.Namespace:
         help='with --full-size: compute images in parts always, never, or if they would not fit '
         'into free memory (default: auto)',
     )
+    parser.add_argument(
+        '--launcher',
+        choices=['none', 'pytorch'],
+        default='none',
+        help='with --large on: pytorch if torchrun started this process, to share one image '
+        'between all of them (default: none)',
+    )
     return parser.parse_args()
 
 
@@ -100,6 +111,8 @@ def check_options(config: Config, args: argparse.Namespace) -> None:
     check_checkpoint(args.checkpoint)
     if args.large and not args.full_size:
         raise ValueError('--large is for images that keep their resolution: add --full-size.')
+    if args.launcher != 'none':
+        check_sharing(config, args)
     if is_class_map(args):
         check_class_map(config, args)
     elif args.out.is_file():
@@ -127,6 +140,16 @@ def check_class_map(config: Config, args: argparse.Namespace) -> None:
         )
     if args.large == 'off':
         raise ValueError(f'--out {args.out} is written in parts: leave --large off out.')
+
+
+def check_sharing(config: Config, args: argparse.Namespace) -> None:
+    check_launcher(args.launcher)
+    if args.large != 'on':
+        raise ValueError('--launcher is for images in parts: add --full-size --large on.')
+    if config.default_scope != 'mmseg':
+        raise ValueError('--launcher is for segmentors: a detector runs in one process.')
+    if not args.source.is_file() or args.source.suffix.lower() in VIDEOS:
+        raise ValueError(f'--launcher is for a single image, and {args.source} is none.')
 
 
 def build_predictor(config: Config, args: argparse.Namespace) -> Predictor:
@@ -191,6 +214,22 @@ def infer_images(images: list[Path], predictor: Predictor, out: Path) -> tuple[i
     return infer(items, len(images), predictor, out / 'predictions', keep), len(images)
 
 
+def write_class_map(path: Path, predictor: Predictor, out: Path) -> None:
+    """Do a single image whose class map is all that is written."""
+    with exit_on_bad_input():
+        print(predict(predictor.model, open_image(path), out=out, report=show_progress))
+
+
+def assist(path: Path, predictor: Predictor) -> None:
+    """Compute the own rows of an image; the first process has the result, and names errors."""
+    try:
+        predict(predictor.model, open_image(path))
+    except ConnectionError as error:
+        sys.exit(str(error))
+    except (OSError, ValueError):
+        sys.exit(1)
+
+
 def infer_video(path: Path, predictor: Predictor, out: Path) -> tuple[int, int]:
     """Do a video; return how many frames were done, and how many it should have."""
     video = mmcv.VideoReader(str(path))
@@ -229,14 +268,15 @@ def main() -> None:
             images = find_images(args.source)
             check_options(config, args)
             predictor = build_predictor(config, args)
+        with share_images(args.launcher) as is_first:
+            if not is_first:
+                return assist(images[0], predictor)
             if is_class_map(args):
-                image = open_image(images[0])
-                print(predict(predictor.model, image, out=args.out, report=show_progress))
-                return
-        if images[0].suffix.lower() in VIDEOS:
-            done, total = infer_video(images[0], predictor, args.out)
-        else:
-            done, total = infer_images(images, predictor, args.out)
+                return write_class_map(images[0], predictor, args.out)
+            if images[0].suffix.lower() in VIDEOS:
+                done, total = infer_video(images[0], predictor, args.out)
+            else:
+                done, total = infer_images(images, predictor, args.out)
     print(f'{done} of {total} done, {total - done} skipped: {args.out}')
     sys.exit(done < total)
 

@@ -8,13 +8,17 @@ import torch
 from torch.testing import assert_close
 
 from helpers.processes import run_processes
+from helpers.shipped_configs import ROOT
 from helpers.slabs import (
     Case,
     count_traffic,
     list_refusals,
+    look_alone,
+    look_around,
     lose_peer,
     run_alone,
     run_cases,
+    run_text,
     train_on_mesh,
 )
 from mminline import spatial_parallel
@@ -131,6 +135,22 @@ def test_a_process_whose_peer_is_killed_ends_with_a_message(tmp_path):
     assert nothing is None
     assert 'one of the 2 processes that share an image has ended' in message
     assert time.monotonic() - start < 300  # the group itself would wait for 20 minutes
+
+
+def test_layers_behind_the_backbone_see_rows_of_other_slabs(tmp_path):
+    results = run_processes(tmp_path, 2, look_around)
+    out, gradient, _ = look_alone()
+
+    assert_close(torch.cat([part[0] for part in results], dim=2), out, **EXACT)
+    assert_close(torch.cat([part[1] for part in results], dim=2), gradient, **EXACT)
+
+
+def test_the_program_of_the_guide_runs(tmp_path):
+    guide = (ROOT / 'docs' / 'spatial_parallel.md').read_text()
+    (program,) = re.findall(r'```python\n(.*?)```', guide, re.S)
+
+    assert run_processes(tmp_path, 4, run_text, program) == [None] * 4
+    assert len(list(tmp_path.glob('result*'))) == 4
 
 
 def test_processes_have_to_know_each_other():

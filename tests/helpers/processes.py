@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 # A server imports once what all processes need, and forks before torch starts threads.
 CONTEXT = multiprocessing.get_context('forkserver')
-CONTEXT.set_forkserver_preload(['helpers.slabs'])
+CONTEXT.set_forkserver_preload(['helpers.slabs', 'helpers.shared_predictions'])
 
 
 def run_processes(folder: Path, count: int, function: Callable, *args: object) -> list:

@@ -114,7 +114,7 @@ def named_errors(group: dist.ProcessGroup) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise RuntimeError(
+        raise ConnectionError(
             f'one of the {dist.get_world_size(group)} processes that share an image has ended or '
             f'does not answer, so the others cannot go on: {error}'
         ) from error
