@@ -28,6 +28,7 @@ from memory import read_kilobytes
 from mmengine.config import Config
 
 import mminline
+from mminline import large
 from mminline.apis import init_model
 from mminline.execution.slabs import even_edges
 
@@ -59,7 +60,7 @@ def measure_peak(call: Callable[[], object]) -> tuple[object, int]:
 def predict(model: torch.nn.Module, side: int) -> np.ndarray | None:
     image_HWC = np.random.default_rng(0).integers(0, 256, (side, side, 3), dtype=np.uint8)
     with mminline.spatial_parallel():
-        return mminline.large.predict(model, image_HWC)
+        return large.predict(model, image_HWC)
 
 
 def train(backbone: torch.nn.Module, side: int) -> None:

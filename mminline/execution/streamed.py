@@ -47,7 +47,7 @@ def _bands(num_rows: int, row_tokens: int, band_tokens: int) -> Iterator[tuple[i
     """First and last row (not included) of each band, of nearly equal sizes."""
     rows = max(band_tokens // row_tokens, 1)
     num_bands = -(-num_rows // rows)
-    edges = [index * num_rows // max(num_bands, 1) for index in range(num_bands + 1)]
+    edges = [index * num_rows // num_bands for index in range(num_bands + 1)]
     return zip(edges[:-1], edges[1:], strict=True)
 
 

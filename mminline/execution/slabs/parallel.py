@@ -31,7 +31,10 @@ def spatial_parallel(group: dist.ProcessGroup | None = None) -> Iterator[None]:
             'spatial_parallel needs processes that know each other: start them with torchrun and '
             'call torch.distributed.init_process_group'
         )
-    token = _group.set(group or dist.group.WORLD)
+    group = group or dist.group.WORLD
+    if dist.get_rank(group) < 0:
+        raise ValueError('the group of spatial_parallel has to contain this process')
+    token = _group.set(group)
     try:
         # A compiled program does not see the mode, and would take the slab for a whole image.
         with torch.compiler.set_stance('force_eager'):
@@ -63,7 +66,7 @@ def find_slab(image_BCHW: Tensor, multiple: int) -> SlabShape | None:
     if not is_parallel():
         return None
     group = _group.get()
-    batch, _, height, width = image_BCHW.shape
+    batch, *_, height, width = image_BCHW.shape
     own = torch.tensor([height, width, batch], device=image_BCHW.device)
     sizes = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
     with named_errors(group):

@@ -93,7 +93,8 @@ class SlabWindowRows(WindowRows):
         first = int(self.above > 0)
         reaches_seam = self.bottom + self.below == padded_height + self.shift
         last = count - int(self.shift > 0 and self.top < self.bottom and reaches_seam)
-        return [(0, first, True), (first, last, False), (last, count, True)]
+        runs = [(0, first, True), (first, last, False), (last, count, True)]
+        return [run for run in runs if run[0] < run[1]]
 
     def _cut(self, x_BLC: Tensor) -> Tensor:
         """Cut the rows of the own windows."""
