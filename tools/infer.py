@@ -224,8 +224,6 @@ def assist(path: Path, predictor: Predictor) -> None:
     """Compute the own rows of an image; the first process has the result, and names errors."""
     try:
         predict(predictor.model, open_image(path))
-    except ConnectionError as error:
-        sys.exit(str(error))
     except (OSError, ValueError):
         sys.exit(1)
 

@@ -2,12 +2,13 @@
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator
 
 import torch
 from mmengine.config import Config
 
-from ..execution import spatial_parallel
+from ..execution.slabs import LostProcessError, spatial_parallel
 
 # What tells the processes of a launcher apart, and how to start them.
 LAUNCHERS = {
@@ -69,6 +70,9 @@ def share_images(launcher: str) -> Iterator[bool]:
         yield True
         return
     torch.distributed.init_process_group()
-    with spatial_parallel():
-        yield torch.distributed.get_rank() == 0
+    try:
+        with spatial_parallel():
+            yield torch.distributed.get_rank() == 0
+    except LostProcessError as error:
+        sys.exit(str(error))
     torch.distributed.destroy_process_group()

@@ -9,6 +9,7 @@ import torch.distributed as dist
 import mminline
 from helpers.large_models import build_segmentor, random_image
 from mminline import large
+from mminline.execution.slabs import LostProcessError
 
 SIZES = ((160, 96), (203, 157))
 
@@ -40,5 +41,5 @@ def write_and_lose_peer(rank: int, folder: str) -> str:
         try:
             image = random_image(160, 96)
             large.predict(model, image, out=f'{folder}/classes.png', report=report)
-        except ConnectionError as error:
+        except LostProcessError as error:
             return str(error)

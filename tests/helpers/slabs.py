@@ -226,7 +226,7 @@ def lose_peer(rank: int) -> str:
             os.kill(os.getpid(), signal.SIGKILL)
         try:
             model(images)[-1].sum().backward()
-        except ConnectionError as error:
+        except slabs.LostProcessError as error:
             return str(error)
 
 

@@ -5,12 +5,20 @@ that is all that processes exchange. The result is that of one process, up to ro
 """
 
 from .attention import attend, local_residual, mix_qkv, neighbour_rows
-from .exchange import average_over_slabs, move_map_rows, move_rows, named_errors, sum_over_slabs
+from .exchange import (
+    LostProcessError,
+    average_over_slabs,
+    move_map_rows,
+    move_rows,
+    named_errors,
+    sum_over_slabs,
+)
 from .parallel import add_rows, cut_evenly, find_slab, is_parallel, spatial_parallel
 from .position import resize_position
 from .shape import SlabShape, even_edges, whole_shape, whole_tokens
 
 __all__ = [
+    'LostProcessError',
     'SlabShape',
     'add_rows',
     'attend',

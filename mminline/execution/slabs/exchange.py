@@ -14,6 +14,10 @@ from torch import Tensor
 from .shape import Rows, SlabShape
 
 
+class LostProcessError(RuntimeError):
+    """A process that shares an image has ended, or does not answer."""
+
+
 def sum_over_slabs(x: Tensor, hw_shape: tuple[int, int]) -> Tensor:
     """Add up what the processes of a grid have; on a grid that is not cut, nothing is done."""
     if not isinstance(hw_shape, SlabShape):
@@ -114,7 +118,7 @@ def named_errors(group: dist.ProcessGroup) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise ConnectionError(
+        raise LostProcessError(
             f'one of the {dist.get_world_size(group)} processes that share an image has ended or '
             f'does not answer, so the others cannot go on: {error}'
         ) from error
