@@ -81,6 +81,7 @@ setup(
         'timm': ['timm>=1.0.15', 'torchvision'],  # the oldest that was tried
         'tensorboard': ['tensorboard'],
         'export': ['onnx', 'onnxscript', 'onnxruntime'],
+        'large': ['tifffile'],  # TIFF in bands
         'dev': ['ninja', 'pytest', 'ruff', SETUPTOOLS, 'wheel'],
     },
     cmdclass={'build_py': BuildWithMim},

@@ -73,7 +73,7 @@ def _call_once(sender: Connection, candidate: Candidate, case: Case, threads: in
     ctypes.CDLL(None).malloc_trim(0)
     _limit_memory()
     Path('/proc/self/clear_refs').write_text('5')
-    before = _read_kilobytes('/proc/self/status', 'VmRSS')
+    before = read_kilobytes('/proc/self/status', 'VmRSS')
     sender.send('ready')
     start = time.perf_counter()
     try:
@@ -82,7 +82,7 @@ def _call_once(sender: Connection, candidate: Candidate, case: Case, threads: in
         sender.send(dict(skipped=_explain(error)))
         return
     seconds = time.perf_counter() - start
-    peak = _read_kilobytes('/proc/self/status', 'VmHWM')
+    peak = read_kilobytes('/proc/self/status', 'VmHWM')
     sender.send(
         dict(peak_bytes=1024 * (peak - before), process_bytes=1024 * peak, call_seconds=seconds)
     )
@@ -90,13 +90,14 @@ def _call_once(sender: Connection, candidate: Candidate, case: Case, threads: in
 
 def _limit_memory() -> None:
     """Let allocations beyond the free memory fail, before the system kills processes."""
-    free = _read_kilobytes('/proc/meminfo', 'MemAvailable')
-    used = _read_kilobytes('/proc/self/status', 'VmData')
+    free = read_kilobytes('/proc/meminfo', 'MemAvailable')
+    used = read_kilobytes('/proc/self/status', 'VmData')
     limit = int(1024 * (used + 0.9 * free))
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
-def _read_kilobytes(file: str, field: str) -> int:
+def read_kilobytes(file: str, field: str) -> int:
+    """Read a size from a file of /proc."""
     return int(re.search(rf'^{field}:\s+(\d+) kB', Path(file).read_text(), re.MULTILINE).group(1))
 
 

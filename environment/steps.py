@@ -16,7 +16,7 @@ from virtual_environment import Environment, Step
 ROOT = Path(__file__).resolve().parent.parent
 PINS = ROOT / 'requirements'
 SHIM = ROOT / 'environment' / 'torchvision_on_cpu.py'
-STACK = ('openmmlab', 'timm', 'export', 'docs', 'dev')
+STACK = ('openmmlab', 'timm', 'export', 'large', 'docs', 'dev')
 # What the wheel is made of; nothing else can get into it.
 PROJECT = (
     *('mminline', 'configs', 'tools', 'model-index.yml'),

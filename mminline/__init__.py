@@ -10,7 +10,8 @@ __all__ = ['__version__']
 # that exported models run where neither torch nor OpenMMLab is installed.
 if all(map(find_spec, ('torch', 'mmengine', 'mmcv'))):
     from . import checkpoints, compat, config_bases, engine, execution, models
+    from .execution import spatial_parallel
     from .models import InLineDeiT, InLinePVT, InLineSwin
 
     __all__ += ['checkpoints', 'compat', 'config_bases', 'engine', 'execution', 'models']
-    __all__ += ['InLineDeiT', 'InLinePVT', 'InLineSwin']
+    __all__ += ['InLineDeiT', 'InLinePVT', 'InLineSwin', 'spatial_parallel']

@@ -3,6 +3,10 @@
     python tools/infer.py CONFIG CHECKPOINT street.jpg
     python tools/infer.py CONFIG CHECKPOINT photos/ --out results --score-thr 0.5
     python tools/infer.py CONFIG CHECKPOINT drive.mp4 --device cuda:1
+    python tools/infer.py CONFIG CHECKPOINT satellite.tif --full-size
+    python tools/infer.py CONFIG CHECKPOINT satellite.tif --full-size --out classes.tif
+    torchrun --nproc_per_node 2 tools/infer.py CONFIG CHECKPOINT satellite.tif --full-size \\
+        --large on --launcher pytorch
 
 writes to the folder --out
 
@@ -11,6 +15,11 @@ writes to the folder --out
                                     writes them (box: x, y, width, height; mask: run lengths)
     predictions/street.jpg.png      segmentor: the index of the class of each pixel
     predictions/drive.mp4/000000.*  the same for each frame of a video
+
+--full-size leaves out the resizing of the config. What does not fit into memory at once is computed
+in parts, with the same result (--large); its picture is reduced. If --out is a file (.png, .tif or
+.npy), the class map of a single image is written to it band by band, and nothing else. With
+--launcher, processes share the image, a slab of rows each: for one image, by a segmentor.
 
 An image that cannot be read is named and skipped. The exit code is 0 if nothing was skipped.
 """
@@ -33,8 +42,12 @@ from mmengine.utils import ProgressBar
 from mminline.apis import Predictor, init_model, read_config
 from mminline.engine.data import check_checkpoint
 from mminline.engine.errors import exit_on_bad_input, readable_errors
+from mminline.engine.launch import check_launcher, share_images
 from mminline.engine.options import add_precision, make_parser
 from mminline.engine.stopwatch import Stopwatch
+from mminline.large import FullSizePredictor, open_image, predict
+from mminline.large.predictor import show_progress
+from mminline.large.writers import WRITERS
 
 IMAGES = ('.bmp', '.jpeg', '.jpg', '.png', '.tif', '.tiff', '.webp')
 VIDEOS = ('.avi', '.m4v', '.mkv', '.mov', '.mp4', '.mpeg', '.mpg', '.webm')
@@ -48,7 +61,10 @@ def parse_args() -> argparse.Namespace:
         'source', type=Path, help='an image, a folder (all images in it) or a video'
     )
     parser.add_argument(
-        '--out', type=Path, default=Path('results'), help='folder for results (default: results)'
+        '--out',
+        type=Path,
+        default=Path('results'),
+        help='folder for results (default: results), or file for a class map',
     )
     parser.add_argument(
         '--score-thr',
@@ -59,6 +75,22 @@ def parse_args() -> argparse.Namespace:
         '--device', default=get_device(), help='where to run (default: %(default)s)'
     )
     add_precision(parser)
+    parser.add_argument(
+        '--full-size', action='store_true', help='keep the resolution of images: no Resize'
+    )
+    parser.add_argument(
+        '--large',
+        choices=['auto', 'on', 'off'],
+        help='with --full-size: compute images in parts always, never, or if they would not fit '
+        'into free memory (default: auto)',
+    )
+    parser.add_argument(
+        '--launcher',
+        choices=['none', 'pytorch'],
+        default='none',
+        help='with --large on: pytorch if torchrun started this process, to share one image '
+        'between all of them (default: none)',
+    )
     return parser.parse_args()
 
 
@@ -79,10 +111,18 @@ def find_images(source: Path) -> list[Path]:
 def check_options(config: Config, args: argparse.Namespace) -> None:
     """Raise an error that names an option which cannot work, before anything is built."""
     check_checkpoint(args.checkpoint)
-    if args.out.is_file():
+    if args.large and not args.full_size:
+        raise ValueError('--large is for images that keep their resolution: add --full-size.')
+    if args.launcher != 'none':
+        check_sharing(config, args)
+    if is_class_map(args):
+        check_class_map(config, args)
+    elif args.out.is_file():
         raise ValueError(f'--out has to be a folder, and {args.out} is a file.')
     if config.default_scope == 'mmseg' and args.score_thr is not None:
         raise ValueError('--score-thr is for detectors: a segmentor gives every pixel a class.')
+    if args.full_size and args.precision != 'float32':
+        raise ValueError('--full-size runs in float32: leave --precision out.')
     try:
         torch.empty(0, device=args.device)
     except (AssertionError, RuntimeError) as error:
@@ -90,9 +130,40 @@ def check_options(config: Config, args: argparse.Namespace) -> None:
         raise ValueError(f'--device {args.device} cannot be used: {reason}') from None
 
 
+def is_class_map(args: argparse.Namespace) -> bool:
+    """Whether --out is a file for the class map of one image."""
+    return args.full_size and args.out.suffix.lower() in WRITERS
+
+
+def check_class_map(config: Config, args: argparse.Namespace) -> None:
+    if config.default_scope != 'mmseg':
+        raise ValueError(f'--out {args.out} is for class maps: name a folder for a detector.')
+    if not args.source.is_file():
+        raise ValueError(
+            f'--out {args.out} is for a single image: name a folder for {args.source}.'
+        )
+    if args.large == 'off':
+        raise ValueError(f'--out {args.out} is written in parts: leave --large off out.')
+
+
+def check_sharing(config: Config, args: argparse.Namespace) -> None:
+    check_launcher(args.launcher)
+    if args.large != 'on':
+        raise ValueError('--launcher is for images in parts: add --full-size --large on.')
+    if config.default_scope != 'mmseg':
+        raise ValueError('--launcher is for segmentors: a detector runs in one process.')
+    if not args.source.is_file() or args.source.suffix.lower() in VIDEOS:
+        raise ValueError(f'--launcher is for a single image, and {args.source} is none.')
+
+
 def build_predictor(config: Config, args: argparse.Namespace) -> Predictor:
-    model = init_model(config, args.checkpoint, args.device, args.precision)
-    return Predictor(model, SCORE_THR if args.score_thr is None else args.score_thr)
+    # Heads in their faster form round by the position in a map, and parts of an image have others.
+    fast = not args.full_size
+    model = init_model(config, args.checkpoint, args.device, args.precision, fast=fast)
+    score_thr = SCORE_THR if args.score_thr is None else args.score_thr
+    if args.full_size:
+        return FullSizePredictor(model, score_thr, args.large or 'auto')
+    return Predictor(model, score_thr)
 
 
 def read_image(path: Path) -> np.ndarray:
@@ -151,9 +222,24 @@ def infer(
 
 def infer_images(images: list[Path], predictor: Predictor, out: Path) -> tuple[int, int]:
     """Do single images; return how many were done, and how many there are."""
-    items = ((path.name, partial(read_image, path)) for path in images)
+    read = open_image if isinstance(predictor, FullSizePredictor) else read_image
+    items = ((path.name, partial(read, path)) for path in images)
     keep = partial(write_image, out / 'pictures')
     return infer(items, len(images), predictor, out / 'predictions', keep), len(images)
+
+
+def write_class_map(path: Path, predictor: Predictor, out: Path) -> None:
+    """Do a single image whose class map is all that is written."""
+    with exit_on_bad_input():
+        print(predict(predictor.model, open_image(path), out=out, report=show_progress))
+
+
+def assist(path: Path, predictor: Predictor) -> None:
+    """Compute the own rows of an image; the first process has the result, and names errors."""
+    try:
+        predict(predictor.model, open_image(path))
+    except (OSError, ValueError):
+        sys.exit(1)
 
 
 def infer_video(path: Path, predictor: Predictor, out: Path) -> tuple[int, int]:
@@ -194,10 +280,15 @@ def main() -> None:
             images = find_images(args.source)
             check_options(config, args)
             predictor = build_predictor(config, args)
-        if images[0].suffix.lower() in VIDEOS:
-            done, total = infer_video(images[0], predictor, args.out)
-        else:
-            done, total = infer_images(images, predictor, args.out)
+        with share_images(args.launcher) as is_first:
+            if not is_first:
+                return assist(images[0], predictor)
+            if is_class_map(args):
+                return write_class_map(images[0], predictor, args.out)
+            if images[0].suffix.lower() in VIDEOS:
+                done, total = infer_video(images[0], predictor, args.out)
+            else:
+                done, total = infer_images(images, predictor, args.out)
     print(f'{done} of {total} done, {total - done} skipped: {args.out}')
     sys.exit(done < total)
 

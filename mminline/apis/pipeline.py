@@ -13,8 +13,14 @@ from mmengine.registry import init_default_scope
 from .config import get_test_dataset
 
 
-def build_test_pipeline(config: Config) -> Callable[[str | Path | np.ndarray], dict]:
+def build_test_pipeline(
+    config: Config, full_size: bool = False
+) -> Callable[[str | Path | np.ndarray], dict]:
     """Build what a config does with a test image of which no truth is known.
+
+    Args:
+        config: The config.
+        full_size: Whether images keep their own resolution.
 
     Returns:
         A function of an image file, or of pixels (height, width, channel) as OpenCV reads them,
@@ -22,7 +28,7 @@ def build_test_pipeline(config: Config) -> Callable[[str | Path | np.ndarray], d
     """
     init_default_scope(config.get('default_scope', 'mmengine'))
     load, *steps = [
-        step
+        _keep_size(step) if full_size and step['type'].endswith('Resize') else step
         for step in get_test_dataset(config).pipeline
         if not step['type'].endswith('Annotations')
     ]
@@ -58,3 +64,8 @@ def _explained(image: str) -> Iterator[None]:
         if error.func == 'resize':
             reason = 'resized, its shorter side would be less than 1 px'
         raise ValueError(f'{image} cannot go through the test pipeline: {reason}') from error
+
+
+def _keep_size(resize: dict) -> dict:
+    """Resize by 1: later steps and models of mmdet want to know the factor."""
+    return dict(type=resize['type'], scale_factor=1.0, keep_ratio=True)

@@ -1,9 +1,14 @@
 """Runs in several processes: which launcher started them, and how they meet without a GPU."""
 
+import contextlib
 import os
+import sys
+from collections.abc import Iterator
 
 import torch
 from mmengine.config import Config
+
+from ..execution.slabs import LostProcessError, spatial_parallel
 
 # What tells the processes of a launcher apart, and how to start them.
 LAUNCHERS = {
@@ -49,3 +54,25 @@ def join_without_gpu(config: Config) -> None:
     if strategy['type'] == 'FSDPStrategy':
         wrapper = dict(strategy.get('model_wrapper') or {}, device_id='cpu')
     config.strategy = dict(strategy, model_wrapper=wrapper)
+
+
+@contextlib.contextmanager
+def share_images(launcher: str) -> Iterator[bool]:
+    """Let the processes of a launcher share each image, a slab of rows each.
+
+    Args:
+        launcher: 'pytorch', or 'none' for a process that is alone.
+
+    Yields:
+        Whether this is the first process, which has the results.
+    """
+    if launcher == 'none':
+        yield True
+        return
+    torch.distributed.init_process_group()
+    try:
+        with spatial_parallel():
+            yield torch.distributed.get_rank() == 0
+    except LostProcessError as error:
+        sys.exit(str(error))
+    torch.distributed.destroy_process_group()

@@ -2,15 +2,26 @@
 
 The forms compute the same with the same parameters. ``layers`` has the plain one; the others live
 here: fused (less memory traffic), streamed (bands of rows that stay in the cache), exported
-(graphs without branches on sizes).
+(graphs without branches on sizes). Each of them but the last also runs on a slab of a grid that
+several processes share, see ``slabs``.
 """
 
 from torch import Tensor, nn
 
-from . import exported, fused, streamed
+from ..layers import Block
+from . import exported, fused, slabs, streamed
 from .decision import Decision, can_read, choose, is_exporting, is_forced_plain, is_recording
+from .slabs import spatial_parallel
 
-__all__ = ['Decision', 'can_read', 'choose', 'is_forced_plain', 'is_recording', 'run']
+__all__ = [
+    'Decision',
+    'can_read',
+    'choose',
+    'is_forced_plain',
+    'is_recording',
+    'run',
+    'spatial_parallel',
+]
 
 
 def run(
@@ -23,7 +34,7 @@ def run(
     Args:
         block: ``Block`` or attention layer.
         x_BLC: Its tokens.
-        hw_shape: Height and width of their grid.
+        hw_shape: Height and width of their grid; a ``slabs.SlabShape`` for a slab of it.
         streaming: Whether a block runs in bands in inference: None for on a CPU, True for on
             any device, False for never.
     """
@@ -34,4 +45,8 @@ def run(
         return fused.run(block, x_BLC, hw_shape, decision.one_pass)
     if decision.name == 'exported':
         return exported.run(block, x_BLC, hw_shape, is_exporting())
-    return block(x_BLC, hw_shape)
+    if not isinstance(hw_shape, slabs.SlabShape):
+        return block(x_BLC, hw_shape)
+    if isinstance(block, Block):
+        return block(x_BLC, hw_shape, slabs.attend)
+    return slabs.attend(block, x_BLC, hw_shape)

@@ -18,6 +18,7 @@ from torch.utils import _python_dispatch
 
 from ..layers import MLP, Block, InLineAttention, SoftmaxAttention
 from ..layers.as_built import HOOKS, find_change, find_oddity
+from . import slabs
 
 VARIABLE = 'MMINLINE_EXECUTION'
 
@@ -69,6 +70,7 @@ def choose(
         streaming: Whether a block runs in bands in inference: None for on a CPU, True for on
             any device, False for never.
     """
+    _check_slab(block, hw_shape)
     if is_forced_plain():
         return Decision('plain', f'{VARIABLE}=plain')
     change = _describe_change(block)
@@ -117,6 +119,24 @@ def can_read(tensor: Tensor) -> bool:
             return False
         tensor = _functorch.get_unwrapped(tensor)
     return not (tensor.is_meta or isinstance(tensor, FakeTensor))
+
+
+def _check_slab(block: nn.Module, hw_shape: tuple[int, int]) -> None:
+    """Refuse what cannot be computed, or not alike, by processes that share images."""
+    if not isinstance(hw_shape, slabs.SlabShape):
+        if slabs.is_parallel():
+            raise ValueError(
+                'blocks inside spatial_parallel have to know their slab: InLinePVT and InLineSwin '
+                'tell them, other models run on whole images, outside of it'
+            )
+        return
+    if is_recording() or torch.jit.is_tracing():
+        raise ValueError('a recorded graph cannot hold the exchange between processes')
+    if any(isinstance(part, nn.Dropout) and part.training and part.p for part in block.modules()):
+        raise ValueError(
+            'dropout of tokens would not be that of one process, so drop_rate has to be 0 for '
+            'training over several processes; drop_path_rate may be set'
+        )
 
 
 def is_forced_plain() -> bool:
@@ -244,9 +264,9 @@ def _find_obstacle_to_streaming(
         return f'streaming=None on {x_BLC.device.type}'
     attention = block.attn
     if type(attention) is InLineAttention:
-        if attention.windows(hw_shape) is not None:
+        if attention.windows(slabs.whole_shape(hw_shape)) is not None:
             return 'attention is kept in windows'
-        if not attention.can_fold(x_BLC.shape[1]):
+        if not attention.can_fold(slabs.whole_tokens(x_BLC, hw_shape)):
             return 'queries and keys are not folded'
         return None
     if type(attention) is SoftmaxAttention and attention.window_size is not None:

@@ -11,11 +11,19 @@ import torch.utils.checkpoint
 from torch import Tensor, nn
 
 from ..layers import Block, InLineAttention
-from ..layers.functional import fold_attention, local_residual
+from ..layers.functional import fold_attention
 from ..layers.statistics import token_mean, upcast
 from .covariance import values_and_covariance
 from .linear import linear
 from .mlp import run_mlp
+from .slabs import (
+    attend,
+    average_over_slabs,
+    local_residual,
+    mix_qkv,
+    whole_shape,
+    whole_tokens,
+)
 
 
 def run(module: nn.Module, x_BLC: Tensor, hw_shape: tuple[int, int], one_pass: bool) -> Tensor:
@@ -46,15 +54,15 @@ def run_attention(
     layer: nn.Module, x_BLC: Tensor, hw_shape: tuple[int, int], one_pass: bool
 ) -> Tensor:
     """Run an attention layer; InLine attention over the whole map has a faster form."""
-    if type(layer) is not InLineAttention or layer.windows(hw_shape) is not None:
-        return layer(x_BLC, hw_shape)
+    if type(layer) is not InLineAttention or layer.windows(whole_shape(hw_shape)) is not None:
+        return attend(layer, x_BLC, hw_shape)
     one_pass = one_pass and not torch.is_grad_enabled()
-    x_mean_B1C = token_mean(x_BLC)
+    x_mean_B1C = average_over_slabs(token_mean(x_BLC), hw_shape)
     kernel_BC33 = None if layer.local_kernel is None else layer.make_kernel(x_mean_B1C)
-    if layer.can_fold(x_BLC.shape[1]):
+    if layer.can_fold(whole_tokens(x_BLC, hw_shape)):
         mixed_BLC = _mix_folded(layer, x_BLC, x_mean_B1C, kernel_BC33, hw_shape, one_pass)
     else:
-        mixed_BLC, v_BLC = layer.mix_qkv(linear(layer.qkv, x_BLC, one_pass))
+        mixed_BLC, v_BLC = mix_qkv(layer, linear(layer.qkv, x_BLC, one_pass), hw_shape)
         if kernel_BC33 is not None:
             mixed_BLC = mixed_BLC + local_residual(
                 v_BLC, kernel_BC33, hw_shape, num_extra_tokens=layer.num_extra_tokens
@@ -74,6 +82,7 @@ def _mix_folded(
     qkv = layer.qkv
     v_weight, v_bias = qkv.weight.chunk(3)[2], qkv.bias.chunk(3)[2]
     v_BLC, covariance_BCC = values_and_covariance(x_BLC, x_mean_B1C, v_weight, v_bias, one_pass)
+    covariance_BCC = average_over_slabs(covariance_BCC, hw_shape)
     v_mean_B1C = F.linear(x_mean_B1C, upcast(v_weight), upcast(v_bias))
     mixing_BCC, offset_B1C = (
         part.to(x_BLC.dtype)

@@ -15,11 +15,12 @@ from torch import Tensor
 from ..layers import Block, SoftmaxAttention
 from ..layers.functional import behind_extra_tokens, fold_attention, local_residual
 from ..layers.statistics import full_precision, token_mean, upcast
-from ..layers.windows import merge_windows, split_windows, window_shift
 from . import cache
 from .covariance import sum_of_products
 from .linear import linear, product
 from .mlp import run_mlp
+from .slabs import average_over_slabs, neighbour_rows
+from .slabs.windows import window_rows
 
 
 def run(block: Block, x_BLC: Tensor, hw_shape: tuple[int, int], one_pass: bool) -> Tensor:
@@ -68,7 +69,9 @@ def _stream_inline(
     extra = block.attn.num_extra_tokens
     bands = list(_bands(height, width, band_tokens))
     slices = [_band_slice(top, bottom, width, extra) for top, bottom in bands]
-    v_1LC, x_mean_11C, mixing_1CC, offset_11C = _gather(block, x_1LC, out_1LC, slices, one_pass)
+    v_1LC, x_mean_11C, mixing_1CC, offset_11C = _gather(
+        block, x_1LC, out_1LC, hw_shape, slices, one_pass
+    )
     local = None
     if block.attn.local_kernel is not None:
         kernel_1C33 = block.attn.make_kernel(x_mean_11C)
@@ -103,6 +106,7 @@ class _LocalResidual:
         self.offset_11C = offset_11C
         self.height, self.width = hw_shape
         self.row_above = None
+        self.outer_above, self.outer_below = neighbour_rows(v_1LC, hw_shape)
 
     def band(self, top: int, bottom: int) -> Tensor:
         """Return the step for rows ``[top, bottom)``; to be asked for from top to bottom."""
@@ -112,21 +116,23 @@ class _LocalResidual:
         overwritten = row.clone()
         if self.row_above is not None:
             row.copy_(self.row_above)
-        local_1LC = local_residual(
-            self.v_1LC[:, above * width : below * width],
-            self.kernel_1C33,
-            (below - above, width),
-            self.offset_11C,
-        )
+        rows_1LC, start = self.v_1LC[:, above * width : below * width], (top - above) * width
+        if top == 0 and self.outer_above.shape[1]:
+            rows_1LC, start = torch.cat([self.outer_above, rows_1LC], dim=1), width
+        if bottom == self.height and self.outer_below.shape[1]:
+            rows_1LC = torch.cat([rows_1LC, self.outer_below], dim=1)
+        shape = (rows_1LC.shape[1] // width, width)
+        local_1LC = local_residual(rows_1LC, self.kernel_1C33, shape, self.offset_11C)
         row.copy_(overwritten)
         self.row_above = self.v_1LC[:, (bottom - 1) * width : bottom * width].clone()
-        return local_1LC[:, (top - above) * width : (bottom - above) * width]
+        return local_1LC[:, start : start + (bottom - top) * width]
 
 
 def _gather(
     block: Block,
     x_1LC: Tensor,
     out_1LC: Tensor,
+    hw_shape: tuple[int, int],
     bands: list[slice],
     one_pass: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -158,9 +164,10 @@ def _gather(
         means_1KC = torch.cat(means, dim=1)
         share_1K1 = means_1KC.new_tensor(shares)[None, :, None]
         x_mean_11C = (share_1K1 * means_1KC).sum(dim=1, keepdim=True)
+        x_mean_11C = average_over_slabs(x_mean_11C, hw_shape)
         between_1KC = means_1KC - x_mean_11C
         between_1CC = (share_1K1 * between_1KC).transpose(1, 2) @ between_1KC
-        covariance_1CC = products_1CC / num_tokens + between_1CC
+        covariance_1CC = average_over_slabs(products_1CC / num_tokens + between_1CC, hw_shape)
         v_mean_11C = F.linear(x_mean_11C, upcast(v_weight), upcast(v_bias))
         mixing_1CC, offset_11C = fold_attention(
             covariance_1CC, v_mean_11C, qkv.weight, qkv.bias, attention.num_heads, attention.scale
@@ -173,23 +180,21 @@ def _stream_softmax(
 ) -> Tensor:
     """Attention in groups of rows of windows, then the MLP in bands of tokens."""
     attention = block.attn
-    window = attention.window_size
-    shift = window_shift(hw_shape, window, attention.shifted)
-    windows = split_windows(x_BLC, hw_shape, window, shift)
+    rows = window_rows(hw_shape, attention.window_size, attention.shifted)
+    windows = rows.split(x_BLC)
     if windows.untyped_storage().data_ptr() == x_BLC.untyped_storage().data_ptr():
         windows = windows.clone()  # they are overwritten, and the tokens are not ours
-    valid = split_windows(x_BLC.new_ones(1, x_BLC.shape[1], 1), hw_shape, window, shift)
-    num_rows = windows.shape[1]
-    lowest = num_rows - 1 if shift else num_rows
-    row_tokens = windows.shape[2] * window**2 * len(x_BLC)
-    groups = [*_bands(lowest, row_tokens, band_tokens), *([(lowest, num_rows)] if shift else [])]
-    for top, bottom in groups:
-        # Padding is zero behind the norm, as in the ordinary block, not in front of it.
-        tokens = block.norm1(windows[:, top:bottom]) * valid[:, top:bottom]
-        qkv = linear(attention.qkv, tokens, one_pass)
-        mixed = attention.mix_rows(qkv, shifted=shift > 0, lowest=bottom > lowest)
-        windows[:, top:bottom] += linear(attention.proj, mixed, one_pass)
-    x_BLC = merge_windows(windows, hw_shape, window, shift).contiguous()
+    valid = rows.mark_tokens(x_BLC)
+    row_tokens = windows.shape[2] * attention.window_size**2 * len(x_BLC)
+    for first, last, at_seam in rows.runs():
+        for top, bottom in _bands(last - first, row_tokens, band_tokens):
+            band = slice(first + top, first + bottom)
+            # Padding is zero behind the norm, as in the ordinary block, not in front of it.
+            tokens = block.norm1(windows[:, band]) * valid[:, band]
+            qkv = linear(attention.qkv, tokens, one_pass)
+            mixed = attention.mix_rows(qkv, shifted=rows.shift > 0, lowest=at_seam)
+            windows[:, band] += linear(attention.proj, mixed, one_pass)
+    x_BLC = rows.merge(windows).contiguous()
     tokens_1LC = x_BLC.view(1, -1, x_BLC.shape[-1])
     for start, end in _bands(tokens_1LC.shape[1], 1, band_tokens):
         band_1LC = tokens_1LC[:, start:end]

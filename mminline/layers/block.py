@@ -1,5 +1,7 @@
 """Pre-norm transformer block."""
 
+from collections.abc import Callable
+
 import torch.utils.checkpoint
 from mmcv.cnn.bricks import DropPath
 from mmengine.model import BaseModule
@@ -19,6 +21,9 @@ class Block(BaseModule):
         drop_rate: Dropout after the MLP.
         drop_path_rate: Share of images for which a branch is skipped in training.
         with_cp: Whether to save memory in training by computing the block twice.
+
+    ``attend`` of ``forward`` runs the attention layer, ``attend(layer, x_BLC, hw_shape)``; it is
+    called if not given.
     """
 
     def __init__(
@@ -39,14 +44,24 @@ class Block(BaseModule):
         self.drop_path = DropPath(drop_path_rate) if drop_path_rate else nn.Identity()
         self.with_cp = with_cp
 
-    def forward(self, x_BLC: Tensor, hw_shape: tuple[int, int]) -> Tensor:
+    def forward(
+        self,
+        x_BLC: Tensor,
+        hw_shape: tuple[int, int],
+        attend: Callable[[nn.Module, Tensor, tuple[int, int]], Tensor] | None = None,
+    ) -> Tensor:
         if self.with_cp and self.training:
             # The reentrant kind makes DistributedDataParallel see parameters twice.
             return torch.utils.checkpoint.checkpoint(
-                self._forward, x_BLC, hw_shape, use_reentrant=False
+                self._forward, x_BLC, hw_shape, attend, use_reentrant=False
             )
-        return self._forward(x_BLC, hw_shape)
+        return self._forward(x_BLC, hw_shape, attend)
 
-    def _forward(self, x_BLC: Tensor, hw_shape: tuple[int, int]) -> Tensor:
-        x_BLC = x_BLC + self.drop_path(self.attn(self.norm1(x_BLC), hw_shape))
+    def _forward(self, x_BLC: Tensor, hw_shape: tuple[int, int], attend: Callable | None) -> Tensor:
+        tokens_BLC = self.norm1(x_BLC)
+        if attend is None:
+            mixed_BLC = self.attn(tokens_BLC, hw_shape)
+        else:
+            mixed_BLC = attend(self.attn, tokens_BLC, hw_shape)
+        x_BLC = x_BLC + self.drop_path(mixed_BLC)
         return x_BLC + self.drop_path(self.mlp(self.norm2(x_BLC)))

@@ -37,17 +37,35 @@ def inline_attention(
     """
     with full_precision(v_BNMD):
         v_mean_BN1D = token_mean(v_BNMD, valid_BNM1)
-        centred_BNMD = upcast(v_BNMD) - v_mean_BN1D
-        if valid_BNM1 is None:
-            num_keys = k_BNMD.shape[-2]
-        else:
-            num_keys = upcast(valid_BNM1).sum(dim=-2, keepdim=True)
-            centred_BNMD = centred_BNMD * valid_BNM1
-        # Centring one factor is enough for a covariance.
-        covariance_BNDD = upcast(k_BNMD).transpose(-2, -1) @ centred_BNMD * (scale / num_keys)
-        # Half precision if the queries are; those of a feature map that needs more keep it.
-        out_BNLD = (q_BNLD @ covariance_BNDD.to(q_BNLD.dtype)).to(v_BNMD.dtype)
-    return out_BNLD + v_mean_BN1D.to(v_BNMD.dtype)
+        covariance_BNDD = key_value_covariance(k_BNMD, v_BNMD, v_mean_BN1D, scale, valid_BNM1)
+        return mix_by_covariance(q_BNLD, covariance_BNDD, v_mean_BN1D, v_BNMD.dtype)
+
+
+def key_value_covariance(
+    k_BNMD: Tensor,
+    v_BNMD: Tensor,
+    v_mean_BN1D: Tensor,
+    scale: float,
+    valid_BNM1: Tensor | None = None,
+) -> Tensor:
+    """Covariance of keys and values, times ``scale``: all that queries need to know of them."""
+    centred_BNMD = upcast(v_BNMD) - v_mean_BN1D
+    if valid_BNM1 is None:
+        num_keys = k_BNMD.shape[-2]
+    else:
+        num_keys = upcast(valid_BNM1).sum(dim=-2, keepdim=True)
+        centred_BNMD = centred_BNMD * valid_BNM1
+    # Centring one factor is enough for a covariance.
+    return upcast(k_BNMD).transpose(-2, -1) @ centred_BNMD * (scale / num_keys)
+
+
+def mix_by_covariance(
+    q_BNLD: Tensor, covariance_BNDD: Tensor, v_mean_BN1D: Tensor, dtype: torch.dtype
+) -> Tensor:
+    """Mix values by the statistics of ``inline_attention``; ``dtype`` is that of the values."""
+    # Half precision if the queries are; those of a feature map that needs more keep it.
+    out_BNLD = q_BNLD @ covariance_BNDD.to(q_BNLD.dtype)
+    return out_BNLD.to(dtype) + v_mean_BN1D.to(dtype)
 
 
 def linear_attention(
@@ -62,13 +80,25 @@ def linear_attention(
         valid_BNM1: 1 for keys that take part, 0 for padding. All take part if not given.
     """
     with full_precision(v_BNMD):
-        k_BNMD = upcast(k_BNMD) if valid_BNM1 is None else upcast(k_BNMD) * valid_BNM1
-        k_sum_BN1D = k_BNMD.sum(dim=-2, keepdim=True)
-        product_BNDD = k_BNMD.transpose(-2, -1) @ upcast(v_BNMD)
-        q_float_BNLD = upcast(q_BNLD)
-        divisor_BNL1 = q_float_BNLD @ k_sum_BN1D.transpose(-2, -1) + 1e-6
-        out_BNLD = q_float_BNLD @ product_BNDD / divisor_BNL1
-    return out_BNLD.to(v_BNMD.dtype)
+        sums = key_value_sums(k_BNMD, v_BNMD, valid_BNM1)
+        return mix_by_sums(q_BNLD, *sums, v_BNMD.dtype)
+
+
+def key_value_sums(
+    k_BNMD: Tensor, v_BNMD: Tensor, valid_BNM1: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Sums over tokens of the keys, and of the products of keys and values."""
+    k_BNMD = upcast(k_BNMD) if valid_BNM1 is None else upcast(k_BNMD) * valid_BNM1
+    return k_BNMD.sum(dim=-2, keepdim=True), k_BNMD.transpose(-2, -1) @ upcast(v_BNMD)
+
+
+def mix_by_sums(
+    q_BNLD: Tensor, k_sum_BN1D: Tensor, product_BNDD: Tensor, dtype: torch.dtype
+) -> Tensor:
+    """Mix values by the statistics of ``linear_attention``; ``dtype`` is that of the values."""
+    q_BNLD = upcast(q_BNLD)
+    divisor_BNL1 = q_BNLD @ k_sum_BN1D.transpose(-2, -1) + 1e-6
+    return (q_BNLD @ product_BNDD / divisor_BNL1).to(dtype)
 
 
 def folded_inline_attention(

@@ -37,7 +37,7 @@ def test_the_plan_follows_every_input(monkeypatch, tmp_path):
     no, yes = False, True
     for name in ('constraints.txt', 'torch.txt', 'shim.py'):
         assert changed_by(name) == [no, yes, yes, yes, yes], name
-    for name in ('openmmlab.txt', 'timm.txt', 'export.txt', 'dev.txt'):
+    for name in ('openmmlab.txt', 'timm.txt', 'export.txt', 'large.txt', 'dev.txt'):
         assert changed_by(name) == [no, no, no, yes, yes], name
     assert changed_by('mminline/new.py') == [no, no, no, no, yes]
     assert changed_by('notes.txt') == [no, no, no, no, no]

@@ -160,14 +160,18 @@ class InLineAttention(BaseModule):
             # A zero token has the bias as its value; outside the map a value has to be zero.
             qkv = qkv * valid_BL1
             valid_BL1 = valid_BL1.unsqueeze(1)
-        q_BNLD, k_BNLD, v_BNLD = (split_heads(part, self.num_heads) for part in qkv.chunk(3, -1))
-        feature_map = FEATURE_MAPS[self.feature_map]
-        q_BNLD, k_BNLD = feature_map(q_BNLD), feature_map(k_BNLD)
+        q_BNLD, k_BNLD, v_BNLD = self.split_qkv(qkv)
         if self.injective:
             mixed_BNLD = inline_attention(q_BNLD, k_BNLD, v_BNLD, self.scale, valid_BL1)
         else:
             mixed_BNLD = linear_attention(q_BNLD, k_BNLD, v_BNLD, valid_BL1)
         return mixed_BNLD.transpose(1, 2).flatten(-2), qkv.chunk(3, dim=-1)[2]
+
+    def split_qkv(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries and keys, after the feature map, and values; all ``(B, N, L, D)``."""
+        q_BNLD, k_BNLD, v_BNLD = (split_heads(part, self.num_heads) for part in qkv.chunk(3, -1))
+        feature_map = FEATURE_MAPS[self.feature_map]
+        return feature_map(q_BNLD), feature_map(k_BNLD), v_BNLD
 
     def make_kernel(self, x_mean_B1C: Tensor) -> Tensor:
         """Make the 3x3 kernel of each image and channel from its mean token."""

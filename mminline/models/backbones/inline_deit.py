@@ -7,6 +7,7 @@ from mmengine.registry import MODELS as MMENGINE_MODELS
 from torch import Tensor, nn
 
 from ... import execution
+from ...execution.slabs import SlabShape
 from ...layers import PatchEmbed
 from ...registry import MODELS
 from .archs import DEIT_ARCHS, DEIT_SIDES, check_pretrain_size, resolve_arch
@@ -125,7 +126,12 @@ class InLineDeiT(Backbone):
     def _describe_units(self, sizes: Mapping[str, Sequence]) -> Sequence[tuple[int, int]]:
         return [(sizes['embed_dims'][0], PATCH)] * sizes['depths'][0]
 
-    def _run_stages(self, image_BCHW: Tensor) -> tuple[Tensor, ...]:
+    def _run_stages(self, image_BCHW: Tensor, slab: SlabShape | None = None) -> tuple[Tensor, ...]:
+        if slab is not None:
+            raise ValueError(
+                'InLineDeiT runs on whole images, outside of spatial_parallel: its class token '
+                'belongs to no slab'
+            )
         (stage,) = self.stages
         x_BLC, hw_shape = stage.embed_tokens(image_BCHW)
         outputs = []

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor, nn
 
+from ...execution.slabs import SlabShape
 from .stage import to_map
 from .template import Backbone
 
@@ -28,11 +29,11 @@ class PyramidBackbone(Backbone):
     def _describe_units(self, sizes: Mapping[str, Sequence]) -> Sequence[tuple[int, int]]:
         return [(channels, 4 * 2**index) for index, channels in enumerate(sizes['embed_dims'])]
 
-    def _run_stages(self, image_BCHW: Tensor) -> tuple[Tensor, ...]:
+    def _run_stages(self, image_BCHW: Tensor, slab: SlabShape | None = None) -> tuple[Tensor, ...]:
         outputs = []
         map_BCHW = image_BCHW
         for index, stage in enumerate(self.stages[: self.out_indices[-1] + 1]):
-            x_BLC, hw_shape = stage(map_BCHW)
+            x_BLC, hw_shape = stage(map_BCHW, slab and slab.at_stride(4 * 2**index))
             map_BCHW = to_map(x_BLC, hw_shape)
             if index in self.out_indices:
                 # Contiguous: compiled ops of mmcv read memory without a look at the strides.

@@ -7,7 +7,8 @@ from mmengine.model import BaseModule
 from torch import Tensor, nn
 
 from ... import execution
-from ...layers import Block, resize_position
+from ...execution.slabs import SlabShape, resize_position
+from ...layers import Block
 
 
 class Stage(BaseModule):
@@ -21,6 +22,8 @@ class Stage(BaseModule):
             token in front of the grid.
         drop_rate: Dropout after the position embedding.
         streaming: Whether blocks run in bands of rows in inference, see ``execution.run``.
+
+    ``slab`` of ``forward`` is that of the stage's own grid, if the map is a part of a larger one.
     """
 
     def __init__(
@@ -42,16 +45,21 @@ class Stage(BaseModule):
         self.blocks = nn.ModuleList(blocks)
         self.streaming = streaming
 
-    def forward(self, map_BCHW: Tensor) -> tuple[Tensor, tuple[int, int]]:
-        x_BLC, hw_shape = self.embed_tokens(map_BCHW)
+    def forward(
+        self, map_BCHW: Tensor, slab: SlabShape | None = None
+    ) -> tuple[Tensor, tuple[int, int]]:
+        x_BLC, hw_shape = self.embed_tokens(map_BCHW, slab)
         for block in self.blocks:
             x_BLC = execution.run(block, x_BLC, hw_shape, self.streaming)
         return x_BLC, hw_shape
 
-    def embed_tokens(self, map_BCHW: Tensor) -> tuple[Tensor, tuple[int, int]]:
+    def embed_tokens(
+        self, map_BCHW: Tensor, slab: SlabShape | None = None
+    ) -> tuple[Tensor, tuple[int, int]]:
         """Make the tokens that the first block gets, and the shape of their grid."""
         recording = dict(always_pad=True) if execution.is_recording() else {}
         x_BLC, hw_shape = self.embed(map_BCHW, **recording)
+        hw_shape = hw_shape if slab is None else slab
         if self.pos_embed is not None:
             x_BLC = x_BLC + resize_position(self.pos_embed, hw_shape)
         if self.class_token is not None:

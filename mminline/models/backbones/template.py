@@ -7,8 +7,10 @@ from torch import Tensor, nn
 
 from ... import execution
 from ...checkpoints import load_pretrained
+from ...execution.slabs import SlabShape, find_slab
 from ...layers import Block
 from .padding import check_pad_value, find_sizes, run_at_own_sizes
+from .slabs import find_whole_sizes, run_slab
 from .stage import Stage
 
 _PRETRAINED = ('Pretrained', 'PretrainedInit', PretrainedInit)
@@ -111,7 +113,13 @@ class Backbone(BaseModule):
         self._freeze()
 
     def forward(self, image_BCHW: Tensor) -> tuple[Tensor, ...]:
-        check_image(image_BCHW, self.in_channels, self.smallest_side)
+        slab = find_slab(image_BCHW, self.smallest_side)
+        check_image(image_BCHW, self.in_channels, self.smallest_side, slab)
+        if slab is not None:
+            sizes = [slab.whole] * len(image_BCHW)
+            if self.ignore_padding:
+                sizes = find_whole_sizes(image_BCHW, slab, self.pad_value, self.smallest_side)
+            return run_slab(self._run_stages, image_BCHW, slab, sizes, self.strides)
         if self.ignore_padding and execution.can_read(image_BCHW):
             sizes = find_sizes(image_BCHW, self.pad_value, self.smallest_side)
             if sizes is not None:
@@ -127,8 +135,8 @@ class Backbone(BaseModule):
         """Channels and stride of each unit."""
         raise NotImplementedError
 
-    def _run_stages(self, image_BCHW: Tensor) -> tuple[Tensor, ...]:
-        """Compute the maps of images of one size."""
+    def _run_stages(self, image_BCHW: Tensor, slab: SlabShape | None = None) -> tuple[Tensor, ...]:
+        """Compute the maps of images of one size, or the own rows of them."""
         raise NotImplementedError
 
     def _check_out_indices(self, out_indices: Sequence[int]) -> tuple[int, ...]:
@@ -202,17 +210,20 @@ class Backbone(BaseModule):
         return (sum(depths[:stage]) + 1 if stage else 0), num_layers
 
 
-def check_image(image_BCHW: Tensor, in_channels: int, smallest_side: int) -> None:
+def check_image(
+    image_BCHW: Tensor, in_channels: int, smallest_side: int, slab: SlabShape | None = None
+) -> None:
     """Say what an image batch has to be, should it be something else."""
     if image_BCHW.dim() != 4 or image_BCHW.shape[1] != in_channels:
         raise ValueError(
             f'an image batch has to have the shape (B, {in_channels}, H, W), '
             f'got {tuple(image_BCHW.shape)}'
         )
-    if min(image_BCHW.shape[-2:]) < smallest_side:
+    sides = tuple(image_BCHW.shape[-2:]) if slab is None else slab.whole
+    if min(sides) < smallest_side:
         raise ValueError(
             f'an image has to be at least {smallest_side} x {smallest_side} px for this backbone, '
-            f'got {tuple(image_BCHW.shape[-2:])}: resize or pad it'
+            f'got {sides}: resize or pad it'
         )
 
 

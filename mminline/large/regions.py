@@ -1,0 +1,179 @@
+"""Features of regions (RoIAlign) from a pyramid that exists one tile at a time.
+
+Each bin of a region is an average over sample points, and each point is a weighted sum of four
+cells. Points are looked up in the tile that they fall in, so a region may be larger than a tile.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .errors import CannotCutError
+from .tiles import Tile
+
+# The tiles of an image, each with its maps of the fine levels.
+TileSource = Callable[[Callable[[Tile], bool]], Iterator[tuple[Tile, list[Tensor]]]]
+
+
+@dataclass(frozen=True)
+class Points:
+    """Sample points of the regions of one level, those of a bin one after the other.
+
+    Args:
+        bins: Number of the bin, regions one after the other.
+        y: Rows of the cells above and below, (2, points).
+        x: Columns of the cells to the left and right, (2, points).
+        weights: Weights of the four cells, (points, 4).
+    """
+
+    bins: Tensor
+    y: Tensor
+    x: Tensor
+    weights: Tensor
+
+    def __getitem__(self, chosen: Tensor) -> 'Points':
+        return Points(self.bins[chosen], self.y[:, chosen], self.x[:, chosen], self.weights[chosen])
+
+
+def check_extractor(extractor: nn.Module) -> None:
+    """Refuse region features that are not RoIAlign on one level for each region."""
+    layers = getattr(extractor, 'roi_layers', [])
+    wanted = ('output_size', 'spatial_scale', 'sampling_ratio', 'aligned')
+    if not (
+        hasattr(extractor, 'map_roi_levels')
+        and all(hasattr(layer, name) for layer in layers for name in wanted)
+        and all(getattr(layer, 'pool_mode', 'avg') == 'avg' for layer in layers)
+    ):
+        raise CannotCutError(
+            'the model cannot run in parts: its regions have to be pooled by RoIAlign from one '
+            f'level each, and {type(extractor).__name__} does something else'
+        )
+
+
+def pool_regions(
+    extractor: nn.Module,
+    rois: Tensor,
+    coarse: list[Tensor],
+    num_fine: int,
+    tiles: TileSource,
+    shape: tuple[int, int],
+) -> Tensor:
+    """Pool regions as the extractor does.
+
+    Args:
+        extractor: RoI extractor of mmdet.
+        rois: Regions (N, 5): number of the image, left, top, right, bottom.
+        coarse: Whole maps of the coarse levels.
+        num_fine: Levels before these, which come in tiles.
+        tiles: Gives tiles for which a question is true, with their fine maps.
+        shape: Height and width of the padded image.
+    """
+    num_levels = extractor.num_inputs
+    levels = extractor.map_roi_levels(rois, num_levels)
+    output_size = extractor.roi_layers[0].output_size
+    features = coarse[0].new_zeros(len(rois), extractor.out_channels, *output_size)
+    for level in range(num_fine, num_levels):
+        chosen = (levels == level).nonzero().flatten()
+        if len(chosen):
+            pooled = extractor.roi_layers[level](coarse[level - num_fine], rois[chosen])
+            features[chosen] = pooled
+    bins_BC = features.new_zeros(len(rois) * output_size[0] * output_size[1], features.shape[1])
+    points, strides = {}, {}
+    for level in range(min(num_fine, num_levels)):
+        chosen = (levels == level).nonzero().flatten()
+        stride = strides[level] = extractor.featmap_strides[level]
+        size = tuple(side // stride for side in shape)
+        points[level] = sample_points(extractor.roi_layers[level], rois, chosen, size)
+
+    def is_needed(tile: Tile) -> bool:
+        return any(_inside(points[level], tile, strides[level]).any() for level in points)
+
+    for tile, maps in tiles(is_needed):
+        for level, found in points.items():
+            inside = _inside(found, tile, strides[level])
+            _add_points(bins_BC, found[inside], maps[level], tile, strides[level])
+    fine = (levels < num_fine).nonzero().flatten()
+    pooled = bins_BC.unflatten(0, (len(rois), *output_size)).permute(0, 3, 1, 2)
+    features[fine] = pooled[fine]
+    return features
+
+
+def sample_points(layer: nn.Module, rois: Tensor, chosen: Tensor, size: tuple[int, int]) -> Points:
+    """Place the sample points of RoIAlign on a map.
+
+    Args:
+        layer: RoIAlign.
+        rois: Regions (N, 5).
+        chosen: Those of this level, ascending.
+        size: Height and width of the map of the whole image.
+    """
+    corners = rois[chosen, 1:] * layer.spatial_scale - (0.5 if layer.aligned else 0)
+    start_N2, end_N2 = corners[:, [1, 0]], corners[:, [3, 2]]
+    length_N2 = end_N2 - start_N2
+    if not layer.aligned:
+        length_N2 = length_N2.clamp(min=1)
+    bins = torch.tensor(layer.output_size, device=rois.device)
+    bin_N2 = length_N2 / bins
+    grid_N2 = bin_N2.ceil().long().clamp(min=0)
+    if layer.sampling_ratio > 0:
+        grid_N2 = torch.full_like(grid_N2, layer.sampling_ratio)
+    lines_N2 = grid_N2 * bins
+    counts_N = lines_N2.prod(dim=1)
+    owner = torch.repeat_interleave(torch.arange(len(chosen), device=rois.device), counts_N)
+    number = torch.arange(len(owner), device=rois.device)
+    number = number - (counts_N.cumsum(0) - counts_N)[owner]
+    line = torch.stack([number // lines_N2[owner, 1], number % lines_N2[owner, 1]], dim=1)
+    grid = grid_N2[owner]
+    in_bin = line // grid
+    position = start_N2[owner] + in_bin * bin_N2[owner]
+    position = position + (line - in_bin * grid + 0.5) * bin_N2[owner] / grid
+    bin_number = (chosen[owner] * bins[0] + in_bin[:, 0]) * bins[1] + in_bin[:, 1]
+    order = bin_number.argsort(stable=True)
+    weight = 1 / grid.prod(dim=1).to(rois.dtype)
+    return _corners(bin_number[order], position[order], weight[order], size)
+
+
+def _corners(bins: Tensor, position: Tensor, weight: Tensor, size: tuple[int, int]) -> Points:
+    """Find the four cells around points, and their weights; points far outside have none."""
+    sides = torch.tensor(size, device=position.device)
+    outside = ((position < -1) | (position > sides)).any(dim=1)
+    position = position.clamp(min=0)
+    low = position.long()
+    low = torch.minimum(low, sides - 1)
+    high = torch.minimum(low + 1, sides - 1)
+    part = torch.where(low == sides - 1, 0, position - low)
+    (y, x), (not_y, not_x) = part.T, (1 - part).T
+    weights = torch.stack([not_y * not_x, not_y * x, y * not_x, y * x], dim=1)
+    weights = weights * weight[:, None] * ~outside[:, None]
+    rows, columns = (torch.stack([low[:, axis], high[:, axis]]) for axis in (0, 1))
+    return Points(bins, rows, columns, weights)
+
+
+def _inside(points: Points, tile: Tile, stride: int) -> Tensor:
+    """Say which points a tile is responsible for: those whose first cell is a wanted one."""
+    inside = torch.ones_like(points.bins, dtype=torch.bool)
+    for cells, span in ((points.y[0], tile.rows), (points.x[0], tile.columns)):
+        inside &= (cells >= span.start // stride) & (cells < span.stop // stride)
+    return inside
+
+
+def _add_points(bins_BC: Tensor, points: Points, map_1CHW: Tensor, tile: Tile, stride: int) -> None:
+    """Add the values of points in a tile to their bins."""
+    if not len(points.bins):
+        return
+    width = map_1CHW.shape[3]
+    y = points.y - tile.rows.first // stride
+    x = points.x - tile.columns.first // stride
+    cells = torch.stack([y[row] * width + x[column] for row in (0, 1) for column in (0, 1)], dim=1)
+    bins, counts = points.bins.unique_consecutive(return_counts=True)
+    sums_BC = F.embedding_bag(
+        cells.flatten(),
+        map_1CHW[0].permute(1, 2, 0).reshape(-1, map_1CHW.shape[1]),
+        4 * (counts.cumsum(0) - counts),
+        mode='sum',
+        per_sample_weights=points.weights.flatten(),
+    )
+    bins_BC.index_add_(0, bins, sums_BC)

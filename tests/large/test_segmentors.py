@@ -1,0 +1,149 @@
+"""Class maps in parts against those of the whole image at once."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from helpers.large_models import SEGMENTORS, build_segmentor, ordinary_classes, random_image
+from mminline.large import CannotCutError, memory, predict
+from mminline.large import segmentor as segmentors
+
+# Height and width: odd ones, ones without padding, a band of one unit.
+SHAPES = [(333, 517), (512, 256), (70, 801)]
+
+
+@pytest.fixture(scope='module', params=SEGMENTORS)
+def segmentor(request) -> nn.Module:
+    return build_segmentor(request.param)
+
+
+@pytest.fixture(scope='module')
+def semantic_fpn() -> nn.Module:
+    return build_segmentor('semantic_fpn')
+
+
+@pytest.mark.parametrize('shape', SHAPES)
+def test_no_pixel_differs_from_the_whole_at_once(segmentor, shape, monkeypatch):
+    image = random_image(*shape)
+    expected = ordinary_classes(segmentor, image)
+    assert len(np.unique(expected)) > 1
+
+    for rows in (None, 32, 100):
+        np.testing.assert_array_equal(predict(segmentor, image, band_rows=rows), expected)
+    monkeypatch.setattr(memory, 'TILE_BYTES', 1 << 20)  # tiles narrower than the image
+    np.testing.assert_array_equal(predict(segmentor, image), expected)
+
+
+def test_a_narrower_halo_would_not_do(semantic_fpn, monkeypatch):
+    image = random_image(333, 517)
+    expected = ordinary_classes(semantic_fpn, image)
+    monkeypatch.setattr(segmentors, 'find_halo', lambda *_: 32)
+
+    assert (predict(semantic_fpn, image, band_rows=64) != expected).any()
+
+
+def test_pooling_of_a_part_would_not_do(monkeypatch):
+    upernet = build_segmentor('upernet')
+    image = random_image(333, 517)
+    expected = ordinary_classes(upernet, image)
+    monkeypatch.setattr(segmentors.WholePooling, 'on_tile', lambda *_: torch.no_grad())
+    monkeypatch.setattr(segmentors, 'find_halo', lambda *_: 128)
+
+    assert (predict(upernet, image, band_rows=64) != expected).any()
+
+
+def test_lines_that_look_like_padding_are_left_out_as_in_the_whole(semantic_fpn):
+    # The backbone leaves out lines at the end whose pixels are all the mean.
+    semantic_fpn.data_preprocessor.mean = semantic_fpn.data_preprocessor.mean.round()
+    image = random_image(200, 300)
+    image[150:] = image[:, 260:] = semantic_fpn.data_preprocessor.mean.flatten().flip(0).numpy()
+
+    expected = ordinary_classes(semantic_fpn, image)
+
+    np.testing.assert_array_equal(predict(semantic_fpn, image, band_rows=64), expected)
+
+
+def test_padding_that_is_computed_is_computed_in_parts_too(semantic_fpn, monkeypatch):
+    monkeypatch.setattr(semantic_fpn.backbone, 'ignore_padding', False)
+    image = random_image(200, 300)
+
+    expected = ordinary_classes(semantic_fpn, image)
+
+    np.testing.assert_array_equal(predict(semantic_fpn, image, band_rows=64), expected)
+
+
+def test_one_class_is_compared_with_the_threshold():
+    model = build_segmentor('semantic_fpn')
+    model.decode_head.conv_seg = nn.Conv2d(8, 1, 1)
+    model.decode_head.threshold = 0.5
+    image = random_image(128, 160)
+
+    expected = ordinary_classes(model, image)
+
+    assert 0 < expected.mean() < 1
+    np.testing.assert_array_equal(predict(model, image, band_rows=32), expected)
+
+
+class OtherBackbone(nn.Module):
+    """A backbone of another project, as far as this one can tell."""
+
+    def __init__(self, backbone: nn.Module) -> None:
+        super().__init__()
+        self.backbone = backbone
+
+    def forward(self, image):
+        return self.backbone(image)
+
+
+def test_another_backbone_gets_the_image_at_once():
+    model = build_segmentor('semantic_fpn')
+    model.backbone = OtherBackbone(model.backbone)
+    image = random_image(200, 300)
+
+    expected = ordinary_classes(model, image)
+
+    np.testing.assert_array_equal(predict(model, image, band_rows=64), expected)
+
+
+@pytest.mark.parametrize(
+    ('options', 'message'),
+    [
+        (dict(norm_cfg=dict(type='GN', num_groups=2)), r'decode_head\..* \(GroupNorm\)'),
+        (dict(align_corners=True), 'align_corners'),
+    ],
+)
+def test_a_head_that_needs_the_whole_map_is_refused(options, message):
+    model = build_segmentor('semantic_fpn', **options)
+
+    with pytest.raises(CannotCutError, match=message):
+        predict(model, random_image(64, 64))
+
+
+def test_resizing_by_the_size_of_the_map_is_refused():
+    model = build_segmentor('segformer')
+    model.decode_head.align_corners = True  # inside the head only
+
+    with pytest.raises(CannotCutError, match='decode_head give other values on a part'):
+        predict(model, random_image(64, 64))
+
+
+@pytest.mark.parametrize(
+    ('image', 'options', 'message'),
+    [
+        (np.zeros((64, 64), np.uint8), {}, r'shape \(height, width, 3\), got \(64, 64\)'),
+        (random_image(64, 64), dict(band_rows=16), 'band_rows has to be at least 32'),
+        (random_image(64, 64), dict(out='classes.jpg'), r'a file \.png, \.tif, .*classes\.jpg'),
+    ],
+)
+def test_a_bad_argument_is_named(semantic_fpn, image, options, message):
+    with pytest.raises(ValueError, match=message):
+        predict(semantic_fpn, image, **options)
+
+
+def test_progress_is_reported(semantic_fpn):
+    seen = []
+    predict(semantic_fpn, random_image(128, 64), 64, report=lambda *step: seen.append(step))
+
+    assert seen[:6] == [('backbone', done, 6) for done in range(1, 7)]
+    assert seen[6:] == [('neck and head', 1, 2), ('neck and head', 2, 2)]

@@ -1,0 +1,113 @@
+"""``tools/infer.py --full-size``: images at their own resolution, at once and in parts."""
+
+import json
+from pathlib import Path
+
+import mmcv
+import numpy as np
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.registry import MODELS, init_default_scope
+
+from helpers.large_models import random_image
+from helpers.tiny_configs import DETECTOR, SEGMENTOR
+from mminline.large import predictor
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope='module')
+def models(tmp_path_factory) -> Path:
+    """Configs and untrained weights of both kinds."""
+    folder = tmp_path_factory.mktemp('models')
+    for kind, text in dict(detector=DETECTOR, segmentor=SEGMENTOR).items():
+        (folder / f'{kind}.py').write_text(text)
+        config = Config.fromfile(folder / f'{kind}.py')
+        config.model.backbone.init_cfg = None
+        init_default_scope(config.default_scope)
+        torch.manual_seed(0)
+        torch.save({'state_dict': MODELS.build(config.model).state_dict()}, folder / f'{kind}.pth')
+    return folder
+
+
+@pytest.fixture
+def infer(models, run, tmp_path, monkeypatch, capsys):
+    """Run the tool on an image of 200 x 130 px; return its exit code and what it printed."""
+    monkeypatch.chdir(tmp_path)
+    mmcv.imwrite(random_image(130, 200), 'photo.png')
+
+    def run_infer(kind: str, *arguments: object) -> tuple[int, str]:
+        code = 0
+        try:
+            run('infer.py', models / f'{kind}.py', models / f'{kind}.pth', *arguments)
+        except SystemExit as exit:
+            code = exit.code
+        captured = capsys.readouterr()
+        return code, captured.out + captured.err
+
+    return run_infer
+
+
+def test_class_maps_in_parts_and_at_once_are_the_same(infer):
+    for large in ('on', 'off'):
+        assert infer('segmentor', 'photo.png', '--full-size', '--large', large, '--out', large)[
+            0
+        ] in (0, False)
+    code, printed = infer('segmentor', 'photo.png', '--full-size', '--out', 'map.npy')
+
+    at_once = mmcv.imread('off/predictions/photo.png.png', 'unchanged')
+    assert at_once.shape == (130, 200)
+    assert len(np.unique(at_once)) > 1
+    np.testing.assert_array_equal(mmcv.imread('on/predictions/photo.png.png', 'unchanged'), at_once)
+    np.testing.assert_array_equal(np.load('map.npy'), at_once)
+    assert (code, 'map.npy' in printed, 'neck and head: 1 of 1' in printed) == (0, True, True)
+    assert mmcv.imread('on/pictures/photo.png').shape == (130, 200, 3)
+
+
+def test_instances_in_parts_and_at_once_are_the_same(infer):
+    found = {}
+    for large in ('on', 'off'):
+        infer('detector', 'photo.png', '--full-size', '--large', large, '--out', large)
+        infer('detector', 'photo.png', '--full-size', '--large', large, '--out', large,
+              '--score-thr', 0)  # fmt: skip
+        text = Path(large, 'predictions', 'photo.png.json').read_text()
+        found[large] = json.loads(text)
+        assert mmcv.imread(f'{large}/pictures/photo.png').shape == (130, 200, 3)
+
+    assert (found['on']['height'], found['on']['width']) == (130, 200)
+    assert len(found['on']['instances']) == len(found['off']['instances']) == 5
+    for ours, whole in zip(found['on']['instances'], found['off']['instances'], strict=True):
+        assert ours['label'] == whole['label']
+        assert ours['bbox'] == pytest.approx(whole['bbox'], abs=1e-3)
+        assert ours['segmentation']['size'] == whole['segmentation']['size']
+
+
+def test_what_does_not_fit_is_computed_in_parts(infer, monkeypatch):
+    monkeypatch.setattr(predictor, 'free_bytes', lambda _: 1000)
+
+    assert 'computed in parts' in infer('segmentor', 'photo.png', '--full-size')[1]
+
+    monkeypatch.setattr(predictor, 'free_bytes', lambda _: 1 << 40)
+    assert 'computed in parts' not in infer('segmentor', 'photo.png', '--full-size')[1]
+
+
+@pytest.mark.parametrize(
+    ('kind', 'arguments', 'message'),
+    [
+        ('segmentor', ['photo.png', '--large', 'on'], 'add --full-size'),
+        ('detector', ['photo.png', '--full-size', '--out', 'a.png'], 'is for class maps'),
+        ('segmentor', ['.', '--full-size', '--out', 'a.png'], 'is for a single image'),
+        ('segmentor', ['cut.png', '--full-size', '--out', 'a.png'], 'cut off or no image'),
+        (
+            'segmentor',
+            ['photo.png', '--full-size', '--out', 'a.png', '--large', 'off'],
+            'is written in parts',
+        ),
+    ],
+)
+def test_a_bad_argument_is_named(infer, kind, arguments, message):
+    Path('cut.png').write_bytes(Path('photo.png').read_bytes()[:100])
+
+    assert message in infer(kind, *arguments)[0]
+    assert not Path('a.png').exists()
