@@ -1,16 +1,29 @@
 """Execution of blocks: one decision for each call, and the forms that it chooses from.
 
 The forms compute the same with the same parameters. ``layers`` has the plain one; the others live
-here: fused (less memory traffic), streamed (bands of rows that stay in the cache), exported
-(graphs without branches on sizes).
+here: fused (less memory traffic), packed (the same for images of several sizes), streamed (bands
+of rows that stay in the cache), exported (graphs without branches on sizes).
 """
+
+from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from . import exported, fused, streamed
+from . import exported, fused, packed, streamed
 from .decision import Decision, can_read, choose, is_exporting, is_recording
+from .packed import Group, pack, unpack
 
-__all__ = ['Decision', 'can_read', 'choose', 'is_recording', 'run']
+__all__ = [
+    'Decision',
+    'Group',
+    'can_read',
+    'choose',
+    'is_recording',
+    'pack',
+    'run',
+    'run_packed',
+    'unpack',
+]
 
 
 def run(
@@ -35,3 +48,30 @@ def run(
     if decision.name == 'exported':
         return exported.run(block, x_BLC, hw_shape, is_exporting())
     return block(x_BLC, hw_shape)
+
+
+def run_packed(
+    block: nn.Module, x_1LC: Tensor, groups: Sequence[Group], streaming: bool | None = None
+) -> Tensor:
+    """Run a block on images of several sizes, each group in the form that fits or all at once.
+
+    Args:
+        block: ``Block``.
+        x_1LC: Tokens of all groups, as ``pack`` gives them.
+        groups: What they belong to.
+        streaming: As for ``run``.
+    """
+    parts = unpack(x_1LC, groups)
+    shapes = [group.hw_shape for group in groups]
+    decisions = [
+        choose(block, part_BLC, shape, streaming)
+        for part_BLC, shape in zip(parts, shapes, strict=True)
+    ]
+    if all(decision.name == 'fused' for decision in decisions):
+        return packed.run(block, x_1LC, groups, decisions[0].one_pass)
+    return pack(
+        [
+            run(block, part_BLC, shape, streaming)
+            for part_BLC, shape in zip(parts, shapes, strict=True)
+        ]
+    )

@@ -234,9 +234,9 @@ def test_batches_without_padding_run_at_once_after_a_look_at_the_edges(monkeypat
 
 def test_images_of_one_size_run_together(monkeypatch):
     model = build(InLinePVT).double()
-    batches, run_stages = [], model._run_stages
+    batches, run_batches = [], model._run_batches
     monkeypatch.setattr(
-        model, '_run_stages', lambda images: batches.append(images) or run_stages(images)
+        model, '_run_batches', lambda parts: batches.extend(parts) or run_batches(parts)
     )
     images = draw(BATCHES['groups'])
     model(pad(images))

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import torch
 from mmengine.model import BaseModule, PretrainedInit
 from torch import Tensor, nn
 
 from ... import execution
 from ...checkpoints import load_pretrained
 from ...layers import Block
+from ...layers.as_built import find_change
 from .padding import check_pad_value, find_sizes, run_at_own_sizes
 from .stage import Stage, to_map
 
@@ -118,7 +120,7 @@ class PyramidBackbone(BaseModule):
         if self.ignore_padding and execution.can_read(image_BCHW):
             sizes = find_sizes(image_BCHW, self.pad_value, smallest_side(len(self.stages)))
             if sizes is not None:
-                return run_at_own_sizes(self._run_stages, image_BCHW, sizes, self.strides)
+                return run_at_own_sizes(self._run_batches, image_BCHW, sizes, self.strides)
         return self._run_stages(image_BCHW)
 
     def _run_stages(self, image_BCHW: Tensor) -> tuple[Tensor, ...]:
@@ -132,6 +134,25 @@ class PyramidBackbone(BaseModule):
                 # Contiguous: compiled ops of mmcv read memory without a look at the strides.
                 outputs.append(to_map(self.output_norm(x_BLC, index), hw_shape).contiguous())
         return tuple(outputs)
+
+    def _run_batches(self, batches: Sequence[Tensor]) -> Iterable[Sequence[Tensor]]:
+        """Compute the maps of several batches, each of another size.
+
+        In training all of them go through a stage together, which saves the fixed cost of passes.
+        Without gradients one after the other needs less memory.
+        """
+        stages = self.stages[: self.out_indices[-1] + 1]
+        changes = (find_change(stage, Stage, ('forward',)) for stage in stages)
+        if not torch.is_grad_enabled() or any(changes):
+            return map(self._run_stages, batches)
+        outputs = [[] for _ in batches]
+        for index, stage in enumerate(stages):
+            parts = stage.run_parts(batches)
+            batches = [to_map(*part) for part in parts]
+            if index in self.out_indices:
+                for output, (x_BLC, hw_shape) in zip(outputs, parts, strict=True):
+                    output.append(to_map(self.output_norm(x_BLC, index), hw_shape))
+        return outputs
 
     def _add_output_parts(self) -> None:
         """Give each output what it needs of its own; by default nothing."""

@@ -1,6 +1,6 @@
 """A stage of a backbone: the blocks of one resolution."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from mmengine.model import BaseModule
 from torch import Tensor, nn
@@ -36,14 +36,27 @@ class Stage(BaseModule):
         self.streaming = streaming
 
     def forward(self, map_BCHW: Tensor) -> tuple[Tensor, tuple[int, int]]:
+        x_BLC, hw_shape = self.embed_tokens(map_BCHW)
+        for block in self.blocks:
+            x_BLC = execution.run(block, x_BLC, hw_shape, self.streaming)
+        return x_BLC, hw_shape
+
+    def embed_tokens(self, map_BCHW: Tensor) -> tuple[Tensor, tuple[int, int]]:
+        """Make the tokens that the first block gets, and the shape of their grid."""
         recording = dict(always_pad=True) if execution.is_recording() else {}
         x_BLC, hw_shape = self.embed(map_BCHW, **recording)
         if self.pos_embed is not None:
             x_BLC = x_BLC + resize_position(self.pos_embed, hw_shape)
-        x_BLC = self.drop(x_BLC)
+        return self.drop(x_BLC), hw_shape
+
+    def run_parts(self, maps: Sequence[Tensor]) -> list[tuple[Tensor, tuple[int, int]]]:
+        """Do what ``forward`` does for several batches, each of another size, at once."""
+        parts, shapes = zip(*map(self.embed_tokens, maps), strict=True)
+        groups = [execution.Group(len(x_BLC), hw) for x_BLC, hw in zip(parts, shapes, strict=True)]
+        x_1LC = execution.pack(parts)
         for block in self.blocks:
-            x_BLC = execution.run(block, x_BLC, hw_shape, self.streaming)
-        return x_BLC, hw_shape
+            x_1LC = execution.run_packed(block, x_1LC, groups, self.streaming)
+        return list(zip(execution.unpack(x_1LC, groups), shapes, strict=True))
 
 
 def to_map(x_BLC: Tensor, hw_shape: tuple[int, int]) -> Tensor:
