@@ -53,7 +53,7 @@ def run(
 def run_packed(
     block: nn.Module, x_1LC: Tensor, groups: Sequence[Group], streaming: bool | None = None
 ) -> Tensor:
-    """Run a block on images of several sizes, each group in the form that fits or all at once.
+    """Run a block on images of several sizes: all at once if the fused form fits.
 
     Args:
         block: ``Block``.
@@ -62,16 +62,13 @@ def run_packed(
         streaming: As for ``run``.
     """
     parts = unpack(x_1LC, groups)
-    shapes = [group.hw_shape for group in groups]
-    decisions = [
-        choose(block, part_BLC, shape, streaming)
-        for part_BLC, shape in zip(parts, shapes, strict=True)
-    ]
-    if all(decision.name == 'fused' for decision in decisions):
-        return packed.run(block, x_1LC, groups, decisions[0].one_pass)
+    # One decision for all: in training, the size of an image has no influence on it.
+    decision = choose(block, parts[0], groups[0].hw_shape, streaming)
+    if decision.name == 'fused':
+        return packed.run(block, x_1LC, groups, decision.one_pass)
     return pack(
         [
-            run(block, part_BLC, shape, streaming)
-            for part_BLC, shape in zip(parts, shapes, strict=True)
+            run(block, part_BLC, group.hw_shape, streaming)
+            for part_BLC, group in zip(parts, groups, strict=True)
         ]
     )
