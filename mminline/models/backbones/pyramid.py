@@ -142,8 +142,9 @@ class PyramidBackbone(BaseModule):
         Without gradients one after the other needs less memory.
         """
         stages = self.stages[: self.out_indices[-1] + 1]
+        # A stage that is wrapped, or has hooks, has to be called.
         changes = (find_change(stage, Stage, ('forward',)) for stage in stages)
-        if not torch.is_grad_enabled() or any(changes):
+        if len(batches) == 1 or not torch.is_grad_enabled() or any(changes):
             return map(self._run_stages, batches)
         outputs = [[] for _ in batches]
         for index, stage in enumerate(stages):
