@@ -149,14 +149,18 @@ def random_image(batch: int, height: int, width: int) -> tuple[Tensor]:
     return (torch.randn(batch, 3, height, width, generator=torch.Generator().manual_seed(0)),)
 
 
-def random_padded_images(batch: int, height: int, width: int) -> tuple[Tensor]:
+def random_padded_images(batch: int, height: int, width: int, lowest: float = 0.6) -> tuple[Tensor]:
     """Make a batch of images of different size, the largest of the given one, padded with zeros.
 
-    The sizes are those of multi-scale training, whose images have a shorter side of 480 to 800.
+    Args:
+        batch: Number of images.
+        height: Height of the largest.
+        width: Its width.
+        lowest: Scale of the smallest; that of multi-scale training, from 480 to 800 px, is 0.6.
     """
     (images,) = random_image(batch, height, width)
     padded = F.pad(images, (0, -width % 32, 0, -height % 32))
-    for image, scale in zip(padded, torch.linspace(0.6, 1, batch).tolist(), strict=True):
+    for image, scale in zip(padded, torch.linspace(lowest, 1, batch).tolist(), strict=True):
         image[:, round(scale * height) :] = 0
         image[:, :, round(scale * width) :] = 0
     return (padded,)

@@ -1,5 +1,6 @@
 """Benchmark cases, and the table of benchmarks. The first candidate of a case is ours."""
 
+from collections.abc import Callable
 from functools import partial
 
 import builders
@@ -22,6 +23,14 @@ from mminline.models import InLinePVT, InLineSwin
 
 BASELINE = 'baseline implementation'
 SOFTMAX = 'softmax PVT (mmdet)'
+# Backbone and largest scene of benchmarks/padding.py.
+NANO = dict(
+    embed_dims=(32, 64, 128, 256),
+    depths=(2, 2, 2, 2),
+    num_heads=(1, 2, 4, 8),
+    mlp_ratios=(4, 4, 4, 4),
+)
+SMALL = (160, 160)
 LINEAR = dict(feature_map='relu', injective=False, local_residual=False)
 softmax_pvt = partial(builders.mmdet_backbone, 'PyramidVisionTransformer', num_layers=[2, 2, 2, 2])
 softmax_swin = partial(builders.mmdet_backbone, 'SwinTransformer')
@@ -87,15 +96,29 @@ def train_cases(shape: tuple[int, int], batch: int) -> list[Case]:
 
 
 def padding_cases(shape: tuple[int, int], batch: int) -> list[Case]:
-    """Forward and backward pass of InLine-PVT-T for images of different size."""
-    ours = partial(builders.inline_backbone, InLinePVT)
+    """Forward and backward pass of InLine-PVT with and without ``ignore_padding``.
+
+    Large images of different size, small ones, where fixed costs count most, and small ones of
+    one size, where the option has nothing to do.
+    """
+    large = partial(builders.random_padded_images, batch)
+    small = partial(builders.random_padded_images, 8, lowest=0.4)
+    return [
+        _padding_case(f'PVT-T, {batch} sizes', shape, large, 'tiny'),
+        _padding_case('PVT nano, 8 sizes', SMALL, small, NANO),
+        _padding_case('PVT nano, 8 of one size', SMALL, partial(builders.random_image, 8), NANO),
+    ]
+
+
+def _padding_case(
+    name: str, shape: tuple[int, int], make_input: Callable, arch: str | dict
+) -> Case:
+    ours = partial(builders.inline_backbone, InLinePVT, arch=arch)
     candidates = [
         Candidate('ours', TrainStep, ours),
         Candidate('ours, padding computed', TrainStep, partial(ours, ignore_padding=False)),
-        Candidate(SOFTMAX, TrainStep, softmax_pvt),
     ]
-    make_input = partial(builders.random_padded_images, batch)
-    return [Case(f'Training step of PVT-T, {batch} sizes', shape, make_input, candidates)]
+    return Case(f'Training step of {name}', shape, make_input, candidates)
 
 
 def scale_cases(sides: list[int], batch: int) -> list[Case]:
@@ -163,7 +186,7 @@ BENCHMARKS = {
         dict(shape=[512, 640], batch=2, repeats=10),
     ),
     'padding': Benchmark(
-        'forward and backward pass of InLine-PVT-T for images of different size',
+        'forward and backward pass of InLine-PVT for images of different size',
         padding_cases,
         dict(shape=[800, 1067], batch=4, repeats=5),
     ),

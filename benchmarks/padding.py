@@ -18,7 +18,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -126,16 +125,22 @@ def run(model: str, seed: int, iterations: int, batch_sizes: list[int], out: Pat
             return
     folder.mkdir(parents=True, exist_ok=True)
     make_config(model, seed, iterations, out / 'shapes', folder).dump(folder / 'config.py')
-    begin = time.perf_counter()
     if not checkpoint.exists():
         config = load_run_config(folder / 'config.py')
         resume(config)
         prepare_training(config)
         train(config)
-    seconds = time.perf_counter() - begin
     scores = test(load_run_config(folder / 'config.py'), checkpoint, batch_sizes)
-    result = dict(settings, seconds=seconds, scores=scores)
+    result = dict(settings, seconds=training_time(checkpoint), scores=scores)
     (folder / 'result.json').write_text(json.dumps(result, indent=1))
+
+
+def training_time(checkpoint: Path) -> float:
+    """Seconds of all iterations, also of those before an interruption: the checkpoint has a log."""
+    from mminline.checkpoints.reader import read_file
+
+    log = read_file(checkpoint)['message_hub']['log_scalars']['train/time']
+    return float(log.data[0].sum())
 
 
 def test(config, checkpoint: Path | str, batch_sizes: list[int]) -> dict[str, dict[str, float]]:

@@ -1,26 +1,33 @@
 """Execution of blocks: one decision for each call, and the forms that it chooses from.
 
 The forms compute the same with the same parameters. ``layers`` has the plain one; the others live
-here: fused (less memory traffic), streamed (bands of rows that stay in the cache), exported
-(graphs without branches on sizes). Each of them but the last also runs on a slab of a grid that
-several processes share, see ``slabs``.
+here: fused (less memory traffic), packed (the same for images of several sizes), streamed (bands
+of rows that stay in the cache), exported (graphs without branches on sizes). Fused and streamed
+also run on a slab of a grid that several processes share, see ``slabs``.
 """
+
+from collections.abc import Sequence
 
 from torch import Tensor, nn
 
 from ..layers import Block
-from . import exported, fused, slabs, streamed
+from . import exported, fused, packed, slabs, streamed
 from .decision import Decision, can_read, choose, is_exporting, is_forced_plain, is_recording
+from .packed import Group, pack, unpack
 from .slabs import spatial_parallel
 
 __all__ = [
     'Decision',
+    'Group',
     'can_read',
     'choose',
     'is_forced_plain',
     'is_recording',
+    'pack',
     'run',
+    'run_packed',
     'spatial_parallel',
+    'unpack',
 ]
 
 
@@ -50,3 +57,27 @@ def run(
     if isinstance(block, Block):
         return block(x_BLC, hw_shape, slabs.attend)
     return slabs.attend(block, x_BLC, hw_shape)
+
+
+def run_packed(
+    block: nn.Module, x_1LC: Tensor, groups: Sequence[Group], streaming: bool | None = None
+) -> Tensor:
+    """Run a block on images of several sizes: all at once if the fused form fits.
+
+    Args:
+        block: ``Block``.
+        x_1LC: Tokens of all groups, as ``pack`` gives them.
+        groups: What they belong to.
+        streaming: As for ``run``.
+    """
+    parts = unpack(x_1LC, groups)
+    # One decision for all: in training, the size of an image has no influence on it.
+    decision = choose(block, parts[0], groups[0].hw_shape, streaming)
+    if decision.name == 'fused':
+        return packed.run(block, x_1LC, groups, decision.one_pass)
+    return pack(
+        [
+            run(block, part_BLC, group.hw_shape, streaming)
+            for part_BLC, group in zip(parts, groups, strict=True)
+        ]
+    )

@@ -215,6 +215,16 @@ def test_sizes_end_with_the_last_line_that_is_not_padding():
     assert padding.find_sizes(batch[:0], 0.0, smallest=32) is None
 
 
+def test_padding_of_negative_zero_and_of_half_precision_is_padding():
+    batch = torch.cat(draw([(64, 96)] * 2, torch.float32))
+    batch[0, :, 40:] = -0.0
+    batch[1, :, :, 77:] = 0
+
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        sizes = padding.find_sizes(batch.to(dtype), 0.0, smallest=32)
+        assert sizes == [(40, 96), (64, 77)]
+
+
 def test_batches_without_padding_run_at_once_after_a_look_at_the_edges(monkeypatch):
     def look_further(*_):
         raise AssertionError('looked at more than the edges')
@@ -234,9 +244,9 @@ def test_batches_without_padding_run_at_once_after_a_look_at_the_edges(monkeypat
 
 def test_images_of_one_size_run_together(monkeypatch):
     model = build(InLinePVT).double()
-    batches, run_stages = [], model._run_stages
+    batches, run_batches = [], model._run_batches
     monkeypatch.setattr(
-        model, '_run_stages', lambda images: batches.append(images) or run_stages(images)
+        model, '_run_batches', lambda parts: batches.extend(parts) or run_batches(parts)
     )
     images = draw(BATCHES['groups'])
     model(pad(images))

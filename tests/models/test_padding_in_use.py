@@ -1,5 +1,7 @@
 """Padding as mmdet and mmseg make it, in graphs and counters, and over several processes."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch.testing import assert_close
@@ -85,6 +87,41 @@ def test_batches_of_mmseg_change_nothing(training, value):
 
     assert batch.shape[2:] == ((128, 128) if training else (96, 64))
     assert_maps_of_each_alone(build(InLinePVT, pad_value=value).eval(), batch, images)
+
+
+def test_detectors_see_each_image_alone_in_tests_and_their_augmentation():
+    from mmdet.apis import inference_detector, init_detector
+    from mmdet.models import DetTTAModel
+    from mmdet.structures import DetDataSample
+
+    config = Path(__file__).parents[2] / 'configs/detection/mask-rcnn_inline-pvt-nano_fpn_shapes.py'
+    detector = init_detector(str(config), device='cpu')
+    outputs = []
+    detector.backbone.register_forward_hook(lambda *args: outputs.append(args[2]))
+    images = [draw_photographs()[1], draw_photographs()[2]]
+
+    def sample(pixels, flip):
+        shape = tuple(pixels.shape[1:])
+        sizes = dict(img_shape=shape, ori_shape=shape, scale_factor=(1.0, 1.0))
+        return DetDataSample(metainfo=dict(sizes, flip=flip, flip_direction='horizontal'))
+
+    flipped = [pixels.flip(2) for pixels in images]
+    samples = [[sample(pixels, flip) for pixels in images] for flip in (False, True)]
+    options = dict(nms=dict(type='nms', iou_threshold=0.5), max_per_img=10)
+    with torch.no_grad():
+        augmented = DetTTAModel(module=detector, tta_cfg=options).eval()
+        augmented.test_step(dict(inputs=[images, flipped], data_samples=samples))
+        whole = torch.zeros(3, 128, 77, dtype=torch.uint8)  # as large as the config wants it
+        inference_detector(detector, whole.permute(1, 2, 0).numpy())
+        seen = [*zip(images, [outputs[0]] * 2, (0, 1), strict=True)]
+        seen += [*zip(flipped, [outputs[1]] * 2, (0, 1), strict=True), (whole, outputs[2], 0)]
+        assert [maps[0].shape[2:] for maps in outputs] == [(24, 24), (24, 24), (32, 24)]
+        for pixels, maps, index in seen:
+            alone = detector.backbone._run_stages(((pixels.flip(0) - MEAN) / STD)[None])
+            for part, own in zip(maps, alone, strict=True):
+                rows, columns = own.shape[2:]
+                assert_close(part[index, :, :rows, :columns], own[0], rtol=1e-4, atol=1e-4)
+                assert part[index].count_nonzero() == own.count_nonzero()
 
 
 def pairs():

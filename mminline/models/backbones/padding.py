@@ -5,7 +5,7 @@ every cell of an image, and its result would depend on its neighbours in the bat
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from numbers import Real
 
 import torch
@@ -72,15 +72,15 @@ def _find_ends(image_BCHW: Tensor, axis: int, pad_value: float, smallest: int) -
 
 
 def run_at_own_sizes(
-    run: Callable[[Tensor], tuple[Tensor, ...]],
+    run: Callable[[Sequence[Tensor]], Iterable[Sequence[Tensor]]],
     image_BCHW: Tensor,
     sizes: Sequence[tuple[int, int]],
     strides: Sequence[int],
 ) -> tuple[Tensor, ...]:
-    """Run images of the same size together and put their maps into maps of the batch's size.
+    """Run images without their padding and put their maps into maps of the batch's size.
 
     Args:
-        run: From images of one size to a map for each stride.
+        run: From batches, each of images of one size, to the maps of each, one for each stride.
         image_BCHW: The batch.
         sizes: Height and width of each image.
         strides: Strides of the maps.
@@ -88,11 +88,15 @@ def run_at_own_sizes(
     Returns:
         A map for each stride, zero where an image is not.
     """
+    members = {}
+    for index, size in enumerate(sizes):
+        members.setdefault(size, []).append(index)
+    batches = [
+        image_BCHW[indices, :, :height, :width] for (height, width), indices in members.items()
+    ]
     outputs = None
-    for height, width in dict.fromkeys(sizes):
-        indices = [index for index, size in enumerate(sizes) if size == (height, width)]
+    for indices, maps in zip(members.values(), run(batches), strict=True):
         indices_B = torch.tensor(indices, device=image_BCHW.device)
-        maps = run(image_BCHW[:, :, :height, :width].index_select(0, indices_B))
         if outputs is None:
             outputs = [_zeros(image_BCHW, *pair) for pair in zip(maps, strides, strict=True)]
         for output, part in zip(outputs, maps, strict=True):

@@ -1,11 +1,13 @@
 """Template of the pyramids: a map at stride 4, 8, 16, 32 from each stage."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+import torch
 from torch import Tensor, nn
 
 from ...execution.slabs import SlabShape
-from .stage import to_map
+from ...layers.as_built import find_change
+from .stage import Stage, to_map
 from .template import Backbone
 
 
@@ -39,6 +41,26 @@ class PyramidBackbone(Backbone):
                 # Contiguous: compiled ops of mmcv read memory without a look at the strides.
                 outputs.append(to_map(self.output_norm(x_BLC, index), hw_shape).contiguous())
         return tuple(outputs)
+
+    def _run_batches(self, batches: Sequence[Tensor]) -> Iterable[Sequence[Tensor]]:
+        """Compute the maps of several batches, each of another size.
+
+        In training all of them go through a stage together, which saves the fixed cost of passes.
+        Without gradients one after the other needs less memory.
+        """
+        stages = self.stages[: self.out_indices[-1] + 1]
+        # A stage that is wrapped, or has hooks, has to be called.
+        changes = (find_change(stage, Stage, ('forward',)) for stage in stages)
+        if len(batches) == 1 or not torch.is_grad_enabled() or any(changes):
+            return super()._run_batches(batches)
+        outputs = [[] for _ in batches]
+        for index, stage in enumerate(stages):
+            parts = stage.run_parts(batches)
+            batches = [to_map(*part) for part in parts]
+            if index in self.out_indices:
+                for output, (x_BLC, hw_shape) in zip(outputs, parts, strict=True):
+                    output.append(to_map(self.output_norm(x_BLC, index), hw_shape))
+        return outputs
 
     def output_norm(self, x_BLC: Tensor, index: int) -> Tensor:
         """Normalise the tokens of an output; by default they are returned as they are."""

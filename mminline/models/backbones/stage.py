@@ -1,6 +1,6 @@
 """A stage of a backbone: the blocks of one resolution."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from mmengine.model import BaseModule
@@ -52,6 +52,15 @@ class Stage(BaseModule):
         for block in self.blocks:
             x_BLC = execution.run(block, x_BLC, hw_shape, self.streaming)
         return x_BLC, hw_shape
+
+    def run_parts(self, maps: Sequence[Tensor]) -> list[tuple[Tensor, tuple[int, int]]]:
+        """Do what ``forward`` does for several batches, each of another size, at once."""
+        parts, shapes = zip(*map(self.embed_tokens, maps), strict=True)
+        groups = [execution.Group(len(x_BLC), hw) for x_BLC, hw in zip(parts, shapes, strict=True)]
+        x_1LC = execution.pack(parts)
+        for block in self.blocks:
+            x_1LC = execution.run_packed(block, x_1LC, groups, self.streaming)
+        return list(zip(execution.unpack(x_1LC, groups), shapes, strict=True))
 
     def embed_tokens(
         self, map_BCHW: Tensor, slab: SlabShape | None = None

@@ -123,7 +123,7 @@ class Backbone(BaseModule):
         if self.ignore_padding and execution.can_read(image_BCHW):
             sizes = find_sizes(image_BCHW, self.pad_value, self.smallest_side)
             if sizes is not None:
-                return run_at_own_sizes(self._run_stages, image_BCHW, sizes, self.strides)
+                return run_at_own_sizes(self._run_batches, image_BCHW, sizes, self.strides)
         return self._run_stages(image_BCHW)
 
     @property
@@ -152,6 +152,10 @@ class Backbone(BaseModule):
                 f'got {out_indices=}'
             )
         return out_indices
+
+    def _run_batches(self, batches: Sequence[Tensor]) -> Iterable[Sequence[Tensor]]:
+        """Compute the maps of several batches, each of another size."""
+        return map(self._run_stages, batches)
 
     def _add_output_parts(self) -> None:
         """Give each output what it needs of its own; by default nothing."""
