@@ -85,6 +85,13 @@ def timm_swin(shape: tuple[int, int]) -> nn.Module:
     )
 
 
+def timm_convnext() -> nn.Module:
+    """Build timm's ConvNeXt of size tiny, with a map of each stage as its output."""
+    import timm
+
+    return timm.create_model('convnext_tiny', features_only=True)
+
+
 def has_timm() -> bool:
     """Whether timm can be imported; with a torchvision that does not fit it cannot."""
     try:

@@ -9,6 +9,7 @@ from benchmark import Benchmark, Candidate, Case
 from peers import peer_cases
 from plots import plot_growth
 from runners import (
+    BusyInference,
     CompiledInference,
     Detection,
     Inference,
@@ -17,7 +18,7 @@ from runners import (
 )
 from segmentor import segmentor_cases
 from speed_figure import figure_cases, plot_speed_figure, speed_table
-from tables import growth_table, parts_table
+from tables import busy_table, growth_table, parts_table
 
 from mminline.models import InLinePVT, InLineSwin
 
@@ -152,6 +153,23 @@ def detector_cases(
     return [Case('Mask R-CNN with PVT-T', shape, make_input, candidates)]
 
 
+def busy_cases(shape: tuple[int, int], batch: int) -> list[Case]:
+    """Inference of backbones beside a process that keeps a core busy."""
+    backbones = {'ours': partial(builders.inline_backbone, InLinePVT), SOFTMAX: softmax_pvt}
+    if builders.has_timm():
+        backbones['ConvNeXt-T (timm)'] = builders.timm_convnext
+    make_input = partial(builders.random_image, batch)
+    return [
+        Case(
+            f'PVT-T{where}',
+            shape,
+            make_input,
+            [Candidate(name, runner, build) for name, build in backbones.items()],
+        )
+        for where, runner in ((', free machine', Inference), (', busy neighbour', BusyInference))
+    ]
+
+
 def _inline_candidates(
     family: type[InLinePVT | InLineSwin], compile: bool = False
 ) -> list[Candidate]:
@@ -233,5 +251,11 @@ BENCHMARKS = {
         'inference of backbones of timm, with their accuracy on ImageNet',
         peer_cases,
         dict(shape=[800, 1280], batch=1, repeats=5),
+    ),
+    'busy': Benchmark(
+        'inference of InLine-PVT-T beside a process that keeps a core busy',
+        busy_cases,
+        dict(shape=[800, 1280], batch=1, repeats=5),
+        summary=busy_table,
     ),
 }

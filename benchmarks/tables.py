@@ -62,6 +62,16 @@ def parts_table(cases: list[dict]) -> str:
     return markdown(rows)
 
 
+def busy_table(cases: list[dict]) -> str:
+    """Times on a free machine and beside a busy process, and how much longer the latter are."""
+    rows = [('', 'free', 'busy', 'busy / free')]
+    for free, busy in zip(*(case['candidates'] for case in cases), strict=True):
+        if 'median' in free and 'median' in busy:
+            ratio = _ratio(busy['median'] / free['median'])
+            rows.append((free['name'], _time(free['median']), _time(busy['median']), ratio))
+    return markdown(rows)
+
+
 def comparison_table(cases: list[dict]) -> str:
     """Old and new checkout, one row a case."""
     header = ('', 'old', 'new', 'new / old', 'quartiles', 'old', 'new', 'new / old', 'difference')
