@@ -67,8 +67,8 @@ def busy_table(cases: list[dict]) -> str:
     rows = [('', 'free', 'busy', 'busy / free')]
     for free, busy in zip(*(case['candidates'] for case in cases), strict=True):
         if 'median' in free and 'median' in busy:
-            ratio = _ratio(busy['median'] / free['median'])
-            rows.append((free['name'], _time(free['median']), _time(busy['median']), ratio))
+            ratio = format_ratio(busy['median'] / free['median'])
+            rows.append((free['name'], format_time(free['median']), format_time(busy['median']), ratio))
     return markdown(rows)
 
 
