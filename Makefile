@@ -5,6 +5,7 @@ PYTHON ?= python3
 TORCH_INDEX ?=
 JOBS ?=
 TESTS ?= tests
+WORKERS ?= 2
 BENCH ?=
 DEMO ?=
 
@@ -12,6 +13,10 @@ DEMO ?=
 # a script may import what stands beside it (-E -s).
 MODULE := .venv/bin/python -I -m
 SCRIPT := .venv/bin/python -E -s
+# Processes take files of tests one by one, each isolated as this one; the models of the tests are
+# too small for several threads.
+PYTEST := OMP_NUM_THREADS=1 $(MODULE) pytest --dist loadfile \
+	--tx '$(WORKERS)*popen//python=$(CURDIR)/.venv/bin/python -I'
 INSTALL := $(PYTHON) -E -s environment/install.py \
 	$(if $(TORCH_INDEX),--torch-index $(TORCH_INDEX)) $(if $(JOBS),--jobs $(JOBS))
 
@@ -28,6 +33,7 @@ help: ## print this list
 	@echo '  TORCH_INDEX  index of CPU builds of torch, where pip would take CUDA packages'
 	@echo '  JOBS         compilers at a time while mmcv is built'
 	@echo '  TESTS        what make test runs, files, folders and options of pytest (tests)'
+	@echo '  WORKERS      processes that run tests, each on one core (2)'
 	@echo '  BENCH        arguments of make bench'
 	@echo '  DEMO         arguments of make demo and make demo-all, such as --seed 1'
 
@@ -44,10 +50,10 @@ demo-all: setup ## the same with all four methods
 	$(SCRIPT) tools/demo.py --all $(DEMO)
 
 test: setup ## run the tests against the installed wheel
-	$(MODULE) pytest $(TESTS)
+	$(PYTEST) $(TESTS)
 
 test-fast: setup ## run the tests that are not marked as slow
-	OMP_NUM_THREADS=1 $(MODULE) pytest -m 'not slow' $(TESTS)
+	$(PYTEST) -m 'not slow' $(TESTS)
 
 lint: setup ## check style and layout
 	$(MODULE) ruff check .

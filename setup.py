@@ -82,7 +82,7 @@ setup(
         'tensorboard': ['tensorboard'],
         'export': ['onnx', 'onnxscript', 'onnxruntime'],
         'large': ['tifffile'],  # TIFF in bands
-        'dev': ['ninja', 'pytest', 'ruff', SETUPTOOLS, 'wheel'],
+        'dev': ['ninja', 'pytest', 'pytest-xdist', 'ruff', SETUPTOOLS, 'wheel'],
     },
     cmdclass={'build_py': BuildWithMim},
     zip_safe=False,

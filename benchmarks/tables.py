@@ -68,7 +68,8 @@ def busy_table(cases: list[dict]) -> str:
     for free, busy in zip(*(case['candidates'] for case in cases), strict=True):
         if 'median' in free and 'median' in busy:
             ratio = format_ratio(busy['median'] / free['median'])
-            rows.append((free['name'], format_time(free['median']), format_time(busy['median']), ratio))
+            times = (format_time(run['median']) for run in (free, busy))
+            rows.append((free['name'], *times, ratio))
     return markdown(rows)
 
 

@@ -81,7 +81,8 @@ def test_variables_reach_the_set_up(project, words, expected):
 )
 def test_pytest_gets_what_was_asked_for_isolated_from_the_sources(project, words, expected):
     assert run_make(project, *words).returncode == 0
-    assert arguments(project, 'python') == ['-I', '-m', 'pytest', *expected]
+    workers = ['--dist', 'loadfile', '--tx', f'2*popen//python={project}/.venv/bin/python -I']
+    assert arguments(project, 'python') == ['-I', '-m', 'pytest', *workers, *expected]
 
 
 @pytest.mark.parametrize('target', ['test', 'test-fast', 'lint'])
