@@ -130,6 +130,8 @@ def _check_slab(block: nn.Module, hw_shape: tuple[int, int]) -> None:
                 'tell them, other models run on whole images, outside of it'
             )
         return
+    if getattr(getattr(block, 'attn', block), 'num_extra_tokens', 0):
+        raise ValueError('tokens in front of the grid belong to no slab of it')
     if is_recording() or torch.jit.is_tracing():
         raise ValueError('a recorded graph cannot hold the exchange between processes')
     if any(isinstance(part, nn.Dropout) and part.training and part.p for part in block.modules()):

@@ -73,10 +73,11 @@ def local_residual(
     kernel_BC33: Tensor,
     hw_shape: tuple[int, int],
     offset_B1C: Tensor | None = None,
+    num_extra_tokens: int = 0,
 ) -> Tensor:
     """Run the 3x3 step of ``layers.local_residual``, with the rows next to a slab."""
     if not isinstance(hw_shape, SlabShape):
-        return functional.local_residual(v_BLC, kernel_BC33, hw_shape, offset_B1C)
+        return functional.local_residual(v_BLC, kernel_BC33, hw_shape, offset_B1C, num_extra_tokens)
     height, width = hw_shape
     above_BLC, below_BLC = neighbour_rows(v_BLC, hw_shape)
     start = above_BLC.shape[1]
