@@ -82,6 +82,7 @@ setup(
         'tensorboard': ['tensorboard'],
         'export': ['onnx', 'onnxscript', 'onnxruntime'],
         'large': ['tifffile'],  # TIFF in bands
+        'docs': ['mkdocs-material', 'mkdocstrings[python]'],
         'dev': ['ninja', 'pytest', 'pytest-xdist', 'ruff', SETUPTOOLS, 'wheel'],
     },
     cmdclass={'build_py': BuildWithMim},

@@ -110,7 +110,9 @@ def test_the_stack_comes_by_extras_only(wheel):
     base, extras = requirements(wheel)
 
     assert base == {'torch', 'numpy'}
-    assert set(extras) == {'openmmlab', 'mim', 'timm', 'tensorboard', 'export', 'dev'}
+    assert set(extras) == {
+        *('openmmlab', 'mim', 'timm', 'tensorboard', 'export', 'large', 'docs', 'dev')
+    }
     assert {'mmengine', 'mmcv', 'mmdet', 'mmsegmentation'} <= extras['openmmlab'] < extras['mim']
     assert not STACK & (extras['timm'] | extras['export'] | extras['dev'])
 
