@@ -4,6 +4,7 @@ import torch
 from mmengine.structures import BaseDataElement, PixelData
 from torch import nn
 
+from .. import execution
 from ..execution.score_rows import ScoreRows, from_scores
 
 # Methods between the head's scores and the class map. What they do is done here row by row, so
@@ -33,7 +34,7 @@ def predict_class_map(model: nn.Module, batch: dict) -> BaseDataElement | None:
     Returns:
         The sample with ``pred_sem_seg``; None if the model or the image is of a kind that only
         ``test_step`` knows: no segmentor, sliding windows, one class with a threshold, flipped
-        images, small ones, a GPU.
+        images, small ones, a GPU; or if ``MMINLINE_EXECUTION`` is plain.
     """
     if not _suits(model, batch):
         return None
@@ -53,7 +54,8 @@ def _suits(model: nn.Module, batch: dict) -> bool:
     height, width = meta['ori_shape']
     parameter = next(model.parameters())
     return (
-        parameter.device.type == 'cpu'
+        not execution.is_forced_plain()
+        and parameter.device.type == 'cpu'
         and parameter.dtype == torch.float32
         and model.test_cfg.get('mode', 'whole') == 'whole'
         and model.out_channels > 1

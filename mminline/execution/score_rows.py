@@ -42,47 +42,45 @@ class ScoreRows(NamedTuple):
         size = tuple(size)
         if size == self.shape:
             return self
+        interpolate = functools.partial(F.interpolate, align_corners=align_corners)
         if sum(size) <= OTHER_KERNEL:
             scores_CHW = torch.stack([self.read(row) for row in range(self.shape[0])], dim=1)
-            return from_scores(
-                F.interpolate(scores_CHW[None], size, mode='bilinear', align_corners=align_corners)[
-                    0
-                ]
-            )
+            return from_scores(interpolate(scores_CHW[None], size, mode='bilinear')[0])
 
         @functools.lru_cache(maxsize=2)
         def read_wide(row: int) -> Tensor:
-            return F.interpolate(
-                self.read(row)[None], size[1], mode='linear', align_corners=align_corners
-            )[0]
+            return interpolate(self.read(row)[None], size[1], mode='linear')[0]
 
         weighed = _weigh_rows(self.shape[0], size[0], align_corners)
 
         def read(row: int) -> Tensor:
-            upper, weight, lower, lower_weight = weighed[row]
+            upper, upper_weight, lower, lower_weight = weighed[row]
+            above_CW, below_CW = read_wide(upper), read_wide(lower)
             # In this order, with one rounding less if the processor can, as the kernel does it.
-            return torch.addcmul(read_wide(lower) * lower_weight, read_wide(upper), weight)
+            return torch.addcmul(below_CW * lower_weight, above_CW, upper_weight)
 
         return ScoreRows(size, read)
 
     def argmax(self) -> Tensor:
         """Index of the highest score of each pixel, (H, W); of equal ones the first."""
-        rows = []
-        for row in range(self.shape[0]):
-            scores_CW = self.read(row)
-            num_classes = len(scores_CW)
-            descending_C1 = torch.arange(
-                num_classes, 0, -1, dtype=scores_CW.dtype, device=scores_CW.device
-            )[:, None]
-            # Several times as fast as argmax, which compares one number at a time.
-            is_best_CW = torch.eq(scores_CW, scores_CW.amax(dim=0), out=torch.empty_like(scores_CW))
-            rows.append(num_classes - is_best_CW.mul_(descending_C1).amax(dim=0))
-        return torch.stack(rows).long()
+        return torch.stack([_first_best(self.read(row)) for row in range(self.shape[0])])
 
 
 def from_scores(scores_CHW: Tensor) -> ScoreRows:
     """Read the rows of scores that are there."""
     return ScoreRows(tuple(scores_CHW.shape[1:]), lambda row: scores_CHW[:, row])
+
+
+def _first_best(scores_CW: Tensor) -> Tensor:
+    """Find the first of the highest scores of each column.
+
+    Several times as fast as ``argmax``, which compares one number at a time.
+    """
+    num_classes = len(scores_CW)
+    is_best_CW = torch.eq(scores_CW, scores_CW.amax(dim=0), out=torch.empty_like(scores_CW))
+    descending_C1 = torch.arange(num_classes, 0, -1, dtype=scores_CW.dtype)[:, None]
+    first_W = num_classes - is_best_CW.mul_(descending_C1).amax(dim=0)
+    return first_W.clamp_(max=num_classes - 1).long()  # NaN is equal to nothing
 
 
 def _weigh_rows(

@@ -54,6 +54,8 @@ def draw_classes(
 
 def _as_small_indices(class_map_HW: np.ndarray, num_classes: int) -> np.ndarray:
     """Give whatever is no class the index after the last one, and use few bytes for each."""
+    if class_map_HW.dtype.kind == 'f':  # mmseg's, if there is a single class with a threshold
+        class_map_HW = class_map_HW.astype(np.int64)
     unsigned_HW = class_map_HW.view(f'u{class_map_HW.dtype.itemsize}')  # -1 becomes a large one
     small = np.uint8 if num_classes < 256 else np.uint16
     last = min(num_classes, np.iinfo(unsigned_HW.dtype).max)

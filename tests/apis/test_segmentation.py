@@ -22,9 +22,8 @@ SEGMENTOR_WITH_RESIZE = SEGMENTOR.replace(
 
 
 @functools.cache
-def build(text: str = SEGMENTOR, **options) -> nn.Module:
-    model = init_model(Config.fromstring(text, '.py'), device='cpu')
-    return randomize(model)
+def build(text: str = SEGMENTOR) -> nn.Module:
+    return randomize(init_model(Config.fromstring(text, '.py'), device='cpu'))
 
 
 @pytest.fixture
@@ -98,9 +97,12 @@ def test_what_is_not_known_runs_as_it_is(change, image):
     assert torch.equal(found.pred_sem_seg.data, expected.pred_sem_seg.data)
 
 
-def test_detectors_and_small_images_run_as_they_are(image, monkeypatch):
+def test_detectors_small_images_and_plain_execution_run_as_they_are(image, monkeypatch):
     assert 'pred_instances' in Predictor(build(DETECTOR)).predict(image)
     monkeypatch.setattr(segmentation, 'SMALL_BYTES', 4 * 7 * 131 * 203)
+    assert 'seg_logits' in Predictor(build()).predict(image)
+    monkeypatch.setattr(segmentation, 'SMALL_BYTES', 0)
+    monkeypatch.setenv('MMINLINE_EXECUTION', 'plain')
     assert 'seg_logits' in Predictor(build()).predict(image)
 
 

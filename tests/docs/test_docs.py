@@ -222,7 +222,7 @@ def test_paths_that_a_page_names_exist(page):
             assert any(ROOT.glob(path.rstrip('/.'))), path
 
 
-@pytest.mark.parametrize('name', ['architecture.md', 'attention.md', 'layers.md'])
+@pytest.mark.parametrize('name', ['architecture.md', 'attention.md', 'layers.md', 'predictions.md'])
 def test_examples_run(name):
     examples = fenced((ROOT / 'docs' / name).read_text(), 'python')
     assert examples

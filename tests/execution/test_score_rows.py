@@ -69,6 +69,21 @@ def test_of_equal_scores_the_first_class_is_chosen():
     assert found.dtype == torch.int64
 
 
+def test_each_row_is_widened_once():
+    some = scores((40, 50))
+    read = []
+    source = from_scores(some)
+    source = source._replace(read=lambda row: read.append(row) or some[:, row])
+
+    source.resize((160, 200), False).argmax()
+
+    assert read == list(range(40))
+
+
+def test_not_a_number_is_a_class_too():
+    assert from_scores(torch.full((3, 2, 2), torch.nan)).argmax().max() < 3
+
+
 def test_scores_in_any_layout_of_memory_are_left_as_they_are():
     some = scores((40, 50))[None].contiguous(memory_format=torch.channels_last)[0]
     before = some.clone()

@@ -20,7 +20,7 @@ def halves(first: int, second: int, dtype: type = np.uint8) -> np.ndarray:
     return class_map
 
 
-@pytest.mark.parametrize('dtype', [bool, np.uint8, np.int16, np.int64])
+@pytest.mark.parametrize('dtype', [bool, np.uint8, np.int16, np.int64, np.float32])
 def test_pixels_are_blended_with_the_colour_of_their_class(image, dtype):
     picture = draw_classes(image, halves(0, 1, dtype), UNNAMED, PALETTE, opacity=0.25)
 
