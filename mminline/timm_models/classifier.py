@@ -59,7 +59,7 @@ class InLineClassifier(nn.Module):
         return self.forward_head(self.forward_features(image_BCHW))
 
     def forward_features(self, image_BCHW: Tensor) -> Tensor:
-        """Map of the last stage at stride 32, normed where the model has a final norm."""
+        """Features that the head gets: the map of the last stage, behind the final norm if any."""
         return self._run(image_BCHW)[0]
 
     def forward_head(self, map_BCHW: Tensor, pre_logits: bool = False) -> Tensor:

@@ -62,10 +62,6 @@ class InLineTokenClassifier(InLineClassifier):
     def units(self) -> nn.ModuleList:
         return self.stages[0].blocks
 
-    def forward_features(self, image_BCHW: Tensor) -> Tensor:
-        """Tokens behind the final norm, the class token first."""
-        return self._run(image_BCHW)[0]
-
     def _run(
         self,
         image_BCHW: Tensor,

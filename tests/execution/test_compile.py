@@ -6,7 +6,7 @@ from torch._dynamo.testing import CompileCounter
 
 from helpers import tiny
 from mminline.layers import InLineAttention
-from mminline.models import InLinePVT
+from mminline.models import InLineDeiT, InLinePVT, InLineSwin
 
 pytestmark = pytest.mark.slow
 
@@ -17,7 +17,11 @@ TWO_STAGES = dict(embed_dims=(8, 16), depths=(1, 2), num_heads=(2, 2), mlp_ratio
 @pytest.mark.parametrize('backbone', tiny.BACKBONES)
 def test_compiled_backbone_is_one_graph_for_all_image_sizes(backbone):
     # Two stages have every kind of layer; the symbolic sizes of four take a minute to trace.
-    arch = TWO_STAGES if backbone is InLinePVT else dict(TWO_STAGES, inline_depths=(1, 0))
+    arch = {
+        InLinePVT: TWO_STAGES,
+        InLineSwin: dict(TWO_STAGES, inline_depths=(1, 0)),
+        InLineDeiT: tiny.DEIT_SIZES,
+    }[backbone]
     model = tiny.build(backbone, arch=arch, out_indices=(0, 1)).eval()
     torch._dynamo.reset()
     counter = CompileCounter()

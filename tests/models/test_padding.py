@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from helpers.tiny import BACKBONES, build, gradients, weighted_sum
-from mminline.models import InLinePVT, InLineSwin
+from helpers.tiny import BACKBONES, PYRAMIDS, build, gradients, weighted_sum
+from mminline.models import InLineDeiT, InLinePVT, InLineSwin
 from mminline.models.backbones import padding
 
 pytestmark = pytest.mark.slow
@@ -27,8 +27,8 @@ KINDS = {
     'windows of softmax': dict(attention=dict(type='SoftmaxAttention', window_size=7)),
     'softmax': dict(attention=dict(type='SoftmaxAttention', window_size=None)),
 }
-CASES = [(backbone, options) for backbone in BACKBONES for options in KINDS.values()]
-CASES.append((InLineSwin, dict(inline_window=3)))
+CASES = [(backbone, options) for backbone in PYRAMIDS for options in KINDS.values()]
+CASES += [(InLineSwin, dict(inline_window=3)), (InLineDeiT, {}), (InLineDeiT, KINDS['softmax'])]
 TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-5}
 
 
