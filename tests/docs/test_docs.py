@@ -99,8 +99,8 @@ def spy(monkeypatch, owner, name, shapes):
     """Keep the shapes of what a function returns."""
     function = getattr(owner, name)
 
-    def spied(*args):
-        result = function(*args)
+    def spied(*args, **options):
+        result = function(*args, **options)
         parts = result if isinstance(result, tuple) else (result,)
         shapes[name] = [tuple(part.shape) for part in parts]
         return result
