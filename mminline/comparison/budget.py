@@ -28,15 +28,16 @@ def use_budget(config: Config, iterations: int, evaluations: int) -> None:
         scheduler.pop('convert_to_iter_based', None)
     interval = max(1, iterations // evaluations)
     config.train_cfg = dict(type='IterBasedTrainLoop', max_iters=iterations, val_interval=interval)
-    hooks = config.setdefault('default_hooks', {})
-    hooks['checkpoint'] = dict(
+    checkpoint = dict(
         type='CheckpointHook',
         by_epoch=False,
         interval=iterations,
         filename_tmpl='model.pth',
         save_optimizer=False,
     )
-    hooks['logger'] = dict(type='LoggerHook', interval=10, log_metric_by_epoch=False)
+    logger = dict(type='LoggerHook', interval=10, log_metric_by_epoch=False)
+    hooks = config.get('default_hooks') or {}
+    config.default_hooks = dict(hooks, checkpoint=checkpoint, logger=logger)
     config.log_processor = dict(config.get('log_processor') or {}, by_epoch=False)
 
 

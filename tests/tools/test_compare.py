@@ -61,7 +61,7 @@ def test_a_detector_of_the_user_runs_in_two_processes(shapes, run, tmp_path, mon
     monkeypatch.chdir(tmp_path)
     root = f'{shapes}/'
     options = [f'{split}_dataloader.dataset.data_root={root}' for split in ('train', 'val')]
-    options += [f'val_evaluator.ann_file={root}annotations/val.json']
+    options += [f'val_evaluator.ann_file={root}annotations/instances_val.json']
     options += ['train_dataloader.batch_size=1', 'train_dataloader.num_workers=0']
     options += ['train_dataloader.persistent_workers=False', 'val_dataloader.num_workers=0']
     options += ['val_dataloader.persistent_workers=False']
