@@ -83,8 +83,6 @@ def _in_coder(head: nn.Module) -> Iterator[str]:
     yield from _unknown('bbox_coder', head.bbox_coder, CODERS)
     if head.bbox_coder.add_ctr_clamp:
         yield 'its bbox_coder clamps centres'
-    if getattr(head, 'reg_decoded_bbox', False) and head.bbox_coder.encode_size != 4:
-        yield 'its boxes are not encoded in four numbers'
 
 
 def _in_nms(cfg: dict) -> Iterator[str]:
