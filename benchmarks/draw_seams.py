@@ -60,10 +60,10 @@ def main() -> None:
     whole_HW, slide_HW = predict(model, image_HWC), slide(model, image_HWC, args.crop)
     different_HW = whole_HW != slide_HW
     palette = np.array(model.dataset_meta['palette'], np.uint8)
-    figure = Figure(figsize=(12, 4.3), layout='tight')
+    figure = Figure(figsize=(12, 3.4), layout='tight')
     panels = {
         'image': cv2.cvtColor(image_HWC, cv2.COLOR_BGR2RGB),
-        'whole, in parts': palette[whole_HW],
+        'whole image': palette[whole_HW],
         f'sliding window of {args.crop} px': palette[slide_HW],
         f'different: {different_HW.mean():.1%}': ~different_HW,
     }

@@ -154,7 +154,7 @@ class TiledDetector:
             extractor.forward = partial(self._pool, extractor, coarse, source)
         for head in self.mask_heads:
             paste = head._predict_by_feat_single
-            head._predict_by_feat_single = partial(_paste, paste)
+            head._predict_by_feat_single = partial(paste_as_runs, paste)
         try:
             yield
         finally:
@@ -175,10 +175,6 @@ class TiledDetector:
         if roi_scale_factor is not None:
             raise CannotCutError('the model cannot run in parts: it rescales its regions')
         return pool_regions(extractor, rois, coarse, self.num_fine, source, self.maps.shape)
-
-
-def _paste(paste: Callable, mask_preds: Tensor, bboxes: Tensor, **options) -> list[dict]:
-    return paste_as_runs(paste, mask_preds, bboxes, **options)
 
 
 def _check_parts(model: nn.Module, parts: dict[str, nn.Module | None]) -> None:
