@@ -63,7 +63,7 @@ def main() -> None:
     figure = Figure(figsize=(12, 3.4), layout='tight')
     panels = {
         'image': cv2.cvtColor(image_HWC, cv2.COLOR_BGR2RGB),
-        'whole image': palette[whole_HW],
+        'whole, in parts': palette[whole_HW],
         f'sliding window of {args.crop} px': palette[slide_HW],
         f'different: {different_HW.mean():.1%}': ~different_HW,
     }

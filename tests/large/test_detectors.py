@@ -84,6 +84,14 @@ def test_no_instance_at_all():
     assert found.masks == []
 
 
+def test_masks_of_a_cascade_are_pooled_once():
+    model, passes = build_detector('cascade'), []
+
+    predict(model, random_image(96, 128), report=lambda part, *_: passes.append(part))
+
+    assert passes.count('regions') == 3 + 1  # boxes of three stages, then all masks
+
+
 def test_a_detector_without_priors_is_refused():
     model = build_detector('retinanet')
     del model.bbox_head.prior_generator
