@@ -13,6 +13,8 @@ from mminline.large.masks import paste_as_runs
 from mminline.large.regions import pool_regions
 from mminline.large.tiles import split_image
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope='module', params=DETECTORS)
 def model(request) -> nn.Module:

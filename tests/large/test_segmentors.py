@@ -15,6 +15,8 @@ from helpers.large_models import (
 from mminline.large import CannotCutError, memory, predict
 from mminline.large import segmentor as segmentors
 
+pytestmark = pytest.mark.slow
+
 # Height and width: odd ones, ones without padding, a band of one unit.
 SHAPES = [(333, 517), (512, 256), (70, 801)]
 
