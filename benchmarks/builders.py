@@ -3,17 +3,19 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from baselines import use_baseline
 from mmengine.config import Config
+from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import init_default_scope
 from torch import Tensor, nn
 
 from mminline.layers import InLineAttention
 from mminline.models import InLinePVT, InLineSwin
 
-CONFIGS = Path(__file__).resolve().parents[1] / 'configs' / 'detection'
+CONFIGS = Path(__file__).resolve().parents[1] / 'configs'
 
 
 def inline_backbone(
@@ -78,7 +80,7 @@ def detector(config: str, proposals: int, baseline: bool = False) -> nn.Module:
     """
     from mmdet.registry import MODELS
 
-    model_config = Config.fromfile(CONFIGS / config).model
+    model_config = Config.fromfile(CONFIGS / 'detection' / config).model
     model_config.test_cfg.rpn.max_per_img = proposals
     # Untrained scores are low: with a threshold the mask head would have no work.
     model_config.test_cfg.rcnn.update(score_thr=0.0, max_per_img=min(proposals, 100))
@@ -89,6 +91,26 @@ def detector(config: str, proposals: int, baseline: bool = False) -> nn.Module:
     if baseline:
         use_baseline(model.backbone)
     return model
+
+
+def segmentor(config: str, **test_cfg) -> nn.Module:
+    """Build a segmentor that pads images to multiples of 32.
+
+    Args:
+        config: Name of its config.
+        **test_cfg: How it sees an image, such as ``mode='slide'``.
+    """
+    from mmseg.registry import MODELS
+
+    model_config = Config.fromfile(CONFIGS / 'segmentation' / config).model
+    model_config.data_preprocessor.test_cfg = dict(size_divisor=32)
+    model_config.backbone.init_cfg = None
+    model_config.test_cfg.update(test_cfg)
+    init_default_scope('mmseg')
+    torch.manual_seed(0)
+    model = MODELS.build(model_config)
+    randomize(model.backbone)
+    return revert_sync_batchnorm(model)
 
 
 def randomize(model: nn.Module) -> nn.Module:
@@ -108,6 +130,12 @@ def randomize(model: nn.Module) -> nn.Module:
 def random_image(batch: int, height: int, width: int) -> tuple[Tensor]:
     """Make the input of a backbone."""
     return (torch.randn(batch, 3, height, width, generator=torch.Generator().manual_seed(0)),)
+
+
+def random_pixels(height: int, width: int) -> tuple[np.ndarray]:
+    """Make an image as OpenCV reads it."""
+    generator = np.random.default_rng(0)
+    return (generator.integers(0, 256, (height, width, 3), dtype=np.uint8),)
 
 
 def random_padded_images(batch: int, height: int, width: int) -> tuple[Tensor]:

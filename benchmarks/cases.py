@@ -12,6 +12,8 @@ from runners import (
     DetectorBackbone,
     Inference,
     LayerInference,
+    Segmentation,
+    SegmentationInParts,
     TrainStep,
 )
 from tables import BACKBONE, growth_table, share_table
@@ -121,6 +123,21 @@ def detector_cases(shape: tuple[int, int], batch: int, proposals: int) -> list[C
     return [Case('Mask R-CNN with PVT-T', shape, make_input, candidates)]
 
 
+def large_cases(sides: list[int]) -> list[Case]:
+    """Class maps of SemanticFPN with 150 classes for square images of growing size."""
+    build = partial(builders.segmentor, 'semantic-fpn_inline-pvt-t_40k_ade20k-512x512.py')
+    softmax = partial(builders.segmentor, 'semantic-fpn_pvt-t_40k_ade20k-512x512.py')
+    slide = partial(softmax, mode='slide', crop_size=(512, 512), stride=(341, 341))
+    candidates = [
+        Candidate('ours, in parts', SegmentationInParts, build, 'inline'),
+        Candidate('ours, at once', Segmentation, build, 'inline'),
+        Candidate('softmax PVT, at once', Segmentation, softmax),
+        Candidate('softmax PVT, slide', Segmentation, slide),
+    ]
+    make_input = builders.random_pixels
+    return [Case('SemanticFPN', (side, side), make_input, candidates) for side in sorted(sides)]
+
+
 def _inline_candidates(
     family: type[InLinePVT | InLineSwin], compile: bool = False
 ) -> list[Candidate]:
@@ -163,6 +180,14 @@ BENCHMARKS = {
         'inference of InLine-PVT-T at growing resolutions',
         scale_cases,
         dict(sides=[512, 1024, 2048, 4096], batch=1, repeats=5),
+        summary=growth_table,
+        plot=plot_growth,
+        growing=True,
+    ),
+    'large': Benchmark(
+        'class maps of whole images of growing size, in parts and at once',
+        large_cases,
+        dict(sides=[1024, 2048, 4096], repeats=1),
         summary=growth_table,
         plot=plot_growth,
         growing=True,

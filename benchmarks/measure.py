@@ -93,15 +93,22 @@ def check_agreement(
 
 
 def largest_difference(reference: dict[str, Tensor], results: dict[str, Tensor]) -> float:
-    """Largest difference of values of the same name, relative to the largest one of that name."""
+    """Largest difference of values of the same name, relative to the largest one of that name.
+
+    Of whole numbers, such as the classes of pixels, it is the share that differs.
+    """
     differences = [
-        (value - results[name]).abs().max()
-        / value.abs().max().clamp_min(torch.finfo(value.dtype).tiny)
-        for name, value in reference.items()
-        if name in results
+        _difference(value, results[name]) for name, value in reference.items() if name in results
     ]
     # Unlike Python's max, that of a tensor is NaN if any value is.
     return torch.stack(differences).max().item()
+
+
+def _difference(value: Tensor, other: Tensor) -> Tensor:
+    if not value.is_floating_point():
+        return (value != other).double().mean()
+    difference = (value - other).abs().max()
+    return difference / value.abs().max().clamp_min(torch.finfo(value.dtype).tiny)
 
 
 def time_in_turns(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -92,6 +93,33 @@ class Detection(Inference):
     def results(self, image: Tensor) -> dict[str, Tensor]:
         """Outputs of the neck: after it, rounding changes which boxes are selected."""
         return _named(self.model.extract_feat(image))
+
+
+class Segmentation(Inference):
+    """Class map of a segmentor by ``test_step``, as mmseg computes it."""
+
+    @torch.no_grad()
+    def __call__(self, pixels_HWC: np.ndarray) -> Tensor:
+        from mmseg.structures import SegDataSample
+
+        shape = pixels_HWC.shape[:2]
+        sample = SegDataSample(metainfo=dict(ori_shape=shape, img_shape=shape))
+        image = torch.from_numpy(pixels_HWC).permute(2, 0, 1)
+        (sample,) = self.model.test_step(dict(inputs=[image], data_samples=[sample]))
+        return sample.pred_sem_seg.data[0]
+
+    def results(self, pixels_HWC: np.ndarray) -> dict[str, Tensor]:
+        """Class of each pixel."""
+        return dict(classes=self(pixels_HWC).to(torch.uint8))
+
+
+class SegmentationInParts(Segmentation):
+    """Class map of a segmentor by ``mminline.large``."""
+
+    def __call__(self, pixels_HWC: np.ndarray) -> Tensor:
+        from mminline import large
+
+        return torch.from_numpy(large.predict(self.model, pixels_HWC))
 
 
 class DetectorBackbone(Inference):

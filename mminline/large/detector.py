@@ -36,6 +36,7 @@ class TiledDetector:
         self.strides = [stride[0] for stride in self.head.prior_generator.strides]
         self.num_fine = sum(stride < UNIT for stride in self.strides)
         self.extractors, self.mask_heads = _region_parts(self.roi_head)
+        self._pooled = None
 
     @property
     def result_bytes(self) -> int:
@@ -154,7 +155,7 @@ class TiledDetector:
             extractor.forward = partial(self._pool, extractor, coarse, source)
         for head in self.mask_heads:
             paste = head._predict_by_feat_single
-            head._predict_by_feat_single = partial(_paste, paste)
+            head._predict_by_feat_single = partial(paste_as_runs, paste)
         try:
             yield
         finally:
@@ -174,11 +175,12 @@ class TiledDetector:
     ) -> Tensor:
         if roi_scale_factor is not None:
             raise CannotCutError('the model cannot run in parts: it rescales its regions')
-        return pool_regions(extractor, rois, coarse, self.num_fine, source, self.maps.shape)
-
-
-def _paste(paste: Callable, mask_preds: Tensor, bboxes: Tensor, **options) -> list[dict]:
-    return paste_as_runs(paste, mask_preds, bboxes, **options)
+        # The mask heads of a cascade ask for the same regions one after the other.
+        layers = str(extractor.roi_layers)
+        if self._pooled is None or self._pooled[0] is not rois or self._pooled[1] != layers:
+            pooled = pool_regions(extractor, rois, coarse, self.num_fine, source, self.maps.shape)
+            self._pooled = rois, layers, pooled
+        return self._pooled[2]
 
 
 def _check_parts(model: nn.Module, parts: dict[str, nn.Module | None]) -> None:

@@ -8,13 +8,13 @@ from torch import Tensor
 PIECE_PIXELS = 1 << 22
 
 
-def paste_as_runs(paste: Callable, mask_preds: Tensor, boxes: Tensor, **options) -> list[dict]:
+def paste_as_runs(paste: Callable, mask_preds: Tensor, bboxes: Tensor, **options) -> list[dict]:
     """Paste masks into an image of which only the part around each box exists.
 
     Args:
         paste: Method of the mask head that pastes masks into images, (N, height, width).
         mask_preds: Masks of the head.
-        boxes: Box of each instance, in pixels of the image.
+        bboxes: Box of each instance, in pixels of the image.
         options: Its other arguments: ``labels``, ``img_meta`` and more.
 
     Returns:
@@ -23,12 +23,12 @@ def paste_as_runs(paste: Callable, mask_preds: Tensor, boxes: Tensor, **options)
     labels, meta = options.pop('labels'), options.pop('img_meta')
     shape = meta['ori_shape'][:2]
     masks = []
-    for number, box in enumerate(boxes):
+    for number, box in enumerate(bboxes):
         one = slice(number, number + 1)
         starts, ends = [], []
         for top, bottom, left, right in _pieces(box, shape):
             window = dict(meta, ori_shape=(bottom - top, right - left))
-            moved = boxes[one] - boxes.new_tensor([left, top, left, top])
+            moved = bboxes[one] - bboxes.new_tensor([left, top, left, top])
             (mask_HW,) = paste(
                 mask_preds=mask_preds[one],
                 bboxes=moved,

@@ -70,12 +70,7 @@ def predict(
             return None
     if out is not None:
         return save_class_map(out, bands, image.shape, tiled.dtype)
-    classes_HW = np.empty(image.shape, tiled.dtype)
-    top = 0
-    for band_HW in bands:
-        classes_HW[top : top + len(band_HW)] = band_HW
-        top += len(band_HW)
-    return classes_HW
+    return np.concatenate(list(bands))
 
 
 def cut(model: nn.Module, maps: Maps) -> TiledSegmentor | TiledDetector:

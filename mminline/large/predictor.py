@@ -87,8 +87,10 @@ class FullSizePredictor(Predictor):
         if 'parts' not in sample:
             return super().draw(image_HWC[0 : image_HWC.shape[0]], sample)
         step = -(-max(image_HWC.shape[:2]) // PICTURE_SIDE)
-        rows = range(0, image_HWC.shape[0], step)
-        reduced_HWC = np.concatenate([image_HWC[row : row + 1][:, ::step] for row in rows])
+        # In bands, because a file decodes all of its tiles that a band touches.
+        band = step * 256
+        tops = range(0, image_HWC.shape[0], band)
+        reduced_HWC = np.concatenate([image_HWC[top : top + band][::step, ::step] for top in tops])
         reduced = BaseDataElement(metainfo=dict(ori_shape=reduced_HWC.shape[:2]))
         if 'pred_sem_seg' in sample:
             classes = sample.pred_sem_seg.data[:, ::step, ::step]
@@ -112,7 +114,7 @@ def _reduce(found: InstanceData, step: int, shape: tuple[int, int]) -> InstanceD
 
 
 class Progress:
-    """Line of a terminal with the part of the model that runs, and the time it still takes."""
+    """Line with the part of the model that runs, and the time it still takes."""
 
     def __init__(self) -> None:
         self._part = None
@@ -126,8 +128,10 @@ class Progress:
         else:
             seconds = (time.monotonic() - self._start) / (done - 1) * (total - done)
             left = f', {seconds:.0f} s left'
-        end = '\n' if done == total else ''
-        print(f'\r\033[K{part}: {done} of {total}{left}', end=end, file=sys.stderr, flush=True)
+        # A terminal rewrites its last line; elsewhere each step is a line.
+        rewrite, end = ('\r\033[K', '') if sys.stderr.isatty() else ('', '\n')
+        end = '\n' if done == total else end
+        print(f'{rewrite}{part}: {done} of {total}{left}', end=end, file=sys.stderr, flush=True)
 
 
 show_progress = Progress()

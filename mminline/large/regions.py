@@ -27,15 +27,25 @@ class Points:
         y: Rows of the cells above and below, (2, points).
         x: Columns of the cells to the left and right, (2, points).
         weights: Weights of the four cells, (points, 4).
+        stride: Stride of the level.
     """
 
     bins: Tensor
     y: Tensor
     x: Tensor
     weights: Tensor
+    stride: int
 
     def __getitem__(self, chosen: Tensor) -> 'Points':
-        return Points(self.bins[chosen], self.y[:, chosen], self.x[:, chosen], self.weights[chosen])
+        y, x = self.y[:, chosen], self.x[:, chosen]
+        return Points(self.bins[chosen], y, x, self.weights[chosen], self.stride)
+
+    def inside(self, tile: Tile) -> Tensor:
+        """Say for which points a tile is responsible: those whose first cell is a wanted one."""
+        inside = torch.ones_like(self.bins, dtype=torch.bool)
+        for cells, span in ((self.y[0], tile.rows), (self.x[0], tile.columns)):
+            inside &= (cells >= span.start // self.stride) & (cells < span.stop // self.stride)
+        return inside
 
 
 def check_extractor(extractor: nn.Module) -> None:
@@ -71,44 +81,31 @@ def pool_regions(
         tiles: Gives tiles for which a question is true, with their fine maps.
         shape: Height and width of the padded image.
     """
-    num_levels = extractor.num_inputs
-    levels = extractor.map_roi_levels(rois, num_levels)
-    output_size = extractor.roi_layers[0].output_size
-    features = coarse[0].new_zeros(len(rois), extractor.out_channels, *output_size)
-    for level in range(num_fine, num_levels):
+    levels = extractor.map_roi_levels(rois, extractor.num_inputs)
+    size = extractor.roi_layers[0].output_size
+    features = coarse[0].new_zeros(len(rois), extractor.out_channels, *size)
+    points = {}
+    for level, layer in enumerate(extractor.roi_layers):
         chosen = (levels == level).nonzero().flatten()
-        if len(chosen):
-            pooled = extractor.roi_layers[level](coarse[level - num_fine], rois[chosen])
-            features[chosen] = pooled
-    bins_BC = features.new_zeros(len(rois) * output_size[0] * output_size[1], features.shape[1])
-    points, strides = {}, {}
-    for level in range(min(num_fine, num_levels)):
-        chosen = (levels == level).nonzero().flatten()
-        stride = strides[level] = extractor.featmap_strides[level]
-        size = tuple(side // stride for side in shape)
-        points[level] = sample_points(extractor.roi_layers[level], rois, chosen, size)
-
-    def is_needed(tile: Tile) -> bool:
-        return any(_inside(points[level], tile, strides[level]).any() for level in points)
-
-    for tile, maps in tiles(is_needed):
+        if level < num_fine:
+            points[level] = sample_points(layer, rois, chosen, shape)
+        elif len(chosen):
+            features[chosen] = layer(coarse[level - num_fine], rois[chosen])
+    bins_BC = features.new_zeros(len(rois) * size[0] * size[1], features.shape[1])
+    for tile, maps in tiles(lambda tile: any(each.inside(tile).any() for each in points.values())):
         for level, found in points.items():
-            inside = _inside(found, tile, strides[level])
-            _add_points(bins_BC, found[inside], maps[level], tile, strides[level])
-    fine = (levels < num_fine).nonzero().flatten()
-    pooled = bins_BC.unflatten(0, (len(rois), *output_size)).permute(0, 3, 1, 2)
-    features[fine] = pooled[fine]
-    return features
+            _add_points(bins_BC, found[found.inside(tile)], maps[level], tile)
+    return features + bins_BC.unflatten(0, (len(rois), *size)).permute(0, 3, 1, 2)
 
 
-def sample_points(layer: nn.Module, rois: Tensor, chosen: Tensor, size: tuple[int, int]) -> Points:
+def sample_points(layer: nn.Module, rois: Tensor, chosen: Tensor, shape: tuple[int, int]) -> Points:
     """Place the sample points of RoIAlign on a map.
 
     Args:
         layer: RoIAlign.
         rois: Regions (N, 5).
         chosen: Those of this level, ascending.
-        size: Height and width of the map of the whole image.
+        shape: Height and width of the padded image.
     """
     corners = rois[chosen, 1:] * layer.spatial_scale - (0.5 if layer.aligned else 0)
     start_N2, end_N2 = corners[:, [1, 0]], corners[:, [3, 2]]
@@ -133,12 +130,15 @@ def sample_points(layer: nn.Module, rois: Tensor, chosen: Tensor, size: tuple[in
     bin_number = (chosen[owner] * bins[0] + in_bin[:, 0]) * bins[1] + in_bin[:, 1]
     order = bin_number.argsort(stable=True)
     weight = 1 / grid.prod(dim=1).to(rois.dtype)
-    return _corners(bin_number[order], position[order], weight[order], size)
+    stride = round(1 / layer.spatial_scale)
+    return _corners(bin_number[order], position[order], weight[order], stride, shape)
 
 
-def _corners(bins: Tensor, position: Tensor, weight: Tensor, size: tuple[int, int]) -> Points:
+def _corners(
+    bins: Tensor, position: Tensor, weight: Tensor, stride: int, shape: tuple[int, int]
+) -> Points:
     """Find the four cells around points, and their weights; points far outside have none."""
-    sides = torch.tensor(size, device=position.device)
+    sides = torch.tensor(shape, device=position.device) // stride
     outside = ((position < -1) | (position > sides)).any(dim=1)
     position = position.clamp(min=0)
     low = position.long()
@@ -149,24 +149,16 @@ def _corners(bins: Tensor, position: Tensor, weight: Tensor, size: tuple[int, in
     weights = torch.stack([not_y * not_x, not_y * x, y * not_x, y * x], dim=1)
     weights = weights * weight[:, None] * ~outside[:, None]
     rows, columns = (torch.stack([low[:, axis], high[:, axis]]) for axis in (0, 1))
-    return Points(bins, rows, columns, weights)
+    return Points(bins, rows, columns, weights, stride)
 
 
-def _inside(points: Points, tile: Tile, stride: int) -> Tensor:
-    """Say which points a tile is responsible for: those whose first cell is a wanted one."""
-    inside = torch.ones_like(points.bins, dtype=torch.bool)
-    for cells, span in ((points.y[0], tile.rows), (points.x[0], tile.columns)):
-        inside &= (cells >= span.start // stride) & (cells < span.stop // stride)
-    return inside
-
-
-def _add_points(bins_BC: Tensor, points: Points, map_1CHW: Tensor, tile: Tile, stride: int) -> None:
+def _add_points(bins_BC: Tensor, points: Points, map_1CHW: Tensor, tile: Tile) -> None:
     """Add the values of points in a tile to their bins."""
     if not len(points.bins):
         return
     width = map_1CHW.shape[3]
-    y = points.y - tile.rows.first // stride
-    x = points.x - tile.columns.first // stride
+    y = points.y - tile.rows.first // points.stride
+    x = points.x - tile.columns.first // points.stride
     cells = torch.stack([y[row] * width + x[column] for row in (0, 1) for column in (0, 1)], dim=1)
     bins, counts = points.bins.unique_consecutive(return_counts=True)
     sums_BC = F.embedding_bag(

@@ -212,8 +212,9 @@ def test_paths_that_a_page_names_exist(page):
             assert any(ROOT.glob(path.rstrip('/.'))), path
 
 
-@pytest.mark.parametrize('name', ['architecture.md', 'layers.md'])
-def test_examples_run(name):
+@pytest.mark.parametrize('name', ['architecture.md', 'large_images.md', 'layers.md'])
+def test_examples_run(name, monkeypatch):
+    monkeypatch.chdir(ROOT)
     examples = fenced((ROOT / 'docs' / name).read_text(), 'python')
     assert examples
     with patch.dict(functional.FEATURE_MAPS):

@@ -46,11 +46,16 @@ def build_segmentor(kind: str, **head_options) -> nn.Module:
     model.data_preprocessor.test_cfg = dict(size_divisor=32)
     built = _build(config, kind)
     randomize(built)
-    # No class is ahead of the others everywhere.
-    with torch.no_grad():
-        scores = built(torch.randn(1, 3, 128, 128), mode='tensor')
-        built.decode_head.conv_seg.bias -= scores.mean(dim=(0, 2, 3))
-    return built
+    # In float32 rounding would decide pixels whose two best scores are nearly the same.
+    return balance(built.double())
+
+
+@torch.no_grad()
+def balance(segmentor: nn.Module) -> nn.Module:
+    """Shift the scores so that no class is ahead of the others everywhere."""
+    scores = segmentor(torch.randn(1, 3, 128, 128).double(), mode='tensor')
+    segmentor.decode_head.conv_seg.bias -= scores.mean(dim=(0, 2, 3))
+    return segmentor
 
 
 def build_detector(kind: str) -> nn.Module:

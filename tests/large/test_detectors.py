@@ -13,6 +13,8 @@ from mminline.large.masks import paste_as_runs
 from mminline.large.regions import pool_regions
 from mminline.large.tiles import split_image
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope='module', params=DETECTORS)
 def model(request) -> nn.Module:
@@ -82,6 +84,14 @@ def test_no_instance_at_all():
 
     assert len(found) == 0
     assert found.masks == []
+
+
+def test_masks_of_a_cascade_are_pooled_once():
+    model, passes = build_detector('cascade'), []
+
+    predict(model, random_image(96, 128), report=lambda part, *_: passes.append(part))
+
+    assert passes.count('regions') == 3 + 1  # boxes of three stages, then all masks
 
 
 def test_a_detector_without_priors_is_refused():

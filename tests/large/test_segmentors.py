@@ -5,9 +5,17 @@ import pytest
 import torch
 from torch import nn
 
-from helpers.large_models import SEGMENTORS, build_segmentor, ordinary_classes, random_image
+from helpers.large_models import (
+    SEGMENTORS,
+    balance,
+    build_segmentor,
+    ordinary_classes,
+    random_image,
+)
 from mminline.large import CannotCutError, memory, predict
 from mminline.large import segmentor as segmentors
+
+pytestmark = pytest.mark.slow
 
 # Height and width: odd ones, ones without padding, a band of one unit.
 SHAPES = [(333, 517), (512, 256), (70, 801)]
@@ -75,8 +83,9 @@ def test_padding_that_is_computed_is_computed_in_parts_too(semantic_fpn, monkeyp
 
 def test_one_class_is_compared_with_the_threshold():
     model = build_segmentor('semantic_fpn')
-    model.decode_head.conv_seg = nn.Conv2d(8, 1, 1)
+    model.decode_head.conv_seg = nn.Conv2d(8, 1, 1).double()
     model.decode_head.threshold = 0.5
+    balance(model)
     image = random_image(128, 160)
 
     expected = ordinary_classes(model, image)
