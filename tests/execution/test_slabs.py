@@ -86,6 +86,7 @@ def test_each_form_runs_on_slabs(results):
     assert 'streamed' in forms['swin streamed thin']
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('wrapper', ['ddp', 'fsdp2'])
 @pytest.mark.parametrize('backbone', ['pvt', 'swin'])
 def test_data_and_space_on_a_mesh_equal_one_process(wrapper, backbone, tmp_path):
@@ -145,6 +146,7 @@ def test_layers_behind_the_backbone_see_rows_of_other_slabs(tmp_path):
     assert_close(torch.cat([part[1] for part in results], dim=2), gradient, **EXACT)
 
 
+@pytest.mark.slow
 def test_the_program_of_the_guide_runs(tmp_path):
     guide = (ROOT / 'docs' / 'spatial_parallel.md').read_text()
     (program,) = re.findall(r'```python\n(.*?)```', guide, re.S)
