@@ -60,7 +60,9 @@ def test_a_run_is_trained_once_and_tested_with_each_batch_size(padding, tmp_path
     written = (folder / 'iter_2.pth').stat().st_mtime_ns
 
     padding.run('inline', 0, 2, [2], tmp_path)
-    assert list(json.loads((folder / 'result.json').read_text())['scores']) == ['2']
+    again = json.loads((folder / 'result.json').read_text())
+    assert list(again['scores']) == ['2']
+    assert again['seconds'] == result['seconds'] > 0  # of the training, which is not repeated
     assert (folder / 'iter_2.pth').stat().st_mtime_ns == written
     monkeypatch.setattr(padding, 'test', None)  # not called again
     padding.run('inline', 0, 2, [2], tmp_path)
