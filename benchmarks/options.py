@@ -9,7 +9,7 @@ from cases import BENCHMARKS
 
 from mminline.apis import PRECISIONS
 
-QUICK = dict(shape=[128, 160], sides=[64, 128], windows=[7], repeats=2, proposals=20)
+QUICK = dict(shape=[128, 160], sides=[64, 128], windows=[7], repeats=2, proposals=5)
 SMALLEST_SIDE = 32
 
 

@@ -90,7 +90,7 @@ def test(path: str, checkpoint: str, out: Path) -> dict[str, dict[str, float]]:
         os.environ['MMINLINE_EXECUTION'] = execution
         prepare_test(config, checkpoint, precision)
         found = evaluate(config, precision)
-        scores[name] = {key: found[key] for key in SCORES if key in found}
+        scores[name] = {key: float(found[key]) for key in SCORES if key in found}
     return scores
 
 

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..layers.statistics import upcast
 from .decision import is_plain_inference
 
 # mmcv takes about this many times as long for a cell as the table takes for a pixel.
@@ -26,6 +27,7 @@ def suits_table(layer: nn.Module) -> bool:
 
 def run_roi_align(layer: nn.Module, map_BCHW: Tensor, boxes_K5: Tensor) -> Tensor:
     """Run a layer that suits, in the fast form in inference where there are many boxes."""
+    map_BCHW, boxes_K5 = upcast(map_BCHW), upcast(boxes_K5)  # mmcv has no kernel for bfloat16
     cells = len(boxes_K5) * layer.output_size[0] * layer.output_size[1]
     many = cells * PIXELS_PER_CELL >= map_BCHW[:, 0].numel()
     if many and map_BCHW.dtype == boxes_K5.dtype and is_plain_inference(map_BCHW):

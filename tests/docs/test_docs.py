@@ -222,13 +222,23 @@ def test_paths_that_a_page_names_exist(page):
             assert any(ROOT.glob(path.rstrip('/.'))), path
 
 
+@pytest.mark.filterwarnings('ignore:This CPU has no instructions for bfloat16')
 @pytest.mark.parametrize(
-    'name', ['architecture.md', 'attention.md', 'large_images.md', 'layers.md', 'predictions.md']
+    'name',
+    [
+        'architecture.md',
+        'attention.md',
+        'large_images.md',
+        'layers.md',
+        'predictions.md',
+        'speed.md',
+    ],
 )
 def test_examples_run(name, monkeypatch):
     monkeypatch.chdir(ROOT)
     examples = fenced((ROOT / 'docs' / name).read_text(), 'python')
     assert examples
     with patch.dict(functional.FEATURE_MAPS):
+        names = {'__name__': name}
         for example in examples:
-            exec(compile(example, name, 'exec'), {'__name__': name})
+            exec(compile(example, name, 'exec'), names)
