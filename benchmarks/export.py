@@ -33,7 +33,6 @@ from mminline.apis.export.detector_checking import mosaic
 CONFIGS = {
     'nano': 'mask-rcnn_inline-pvt-nano_fpn_shapes.py',
     'tiny': 'mask-rcnn_inline-pvt-t_fpn_1x_coco.py',
-    'softmax': 'mask-rcnn_pvt-t_fpn_1x_coco.py',
 }
 
 
