@@ -8,7 +8,6 @@ from mmengine.optim import OptimWrapper
 from mmengine.registry import OPTIM_WRAPPERS as MMENGINE_OPTIM_WRAPPERS
 from torch import nn
 
-from ..apis.precision import keep_float32
 from ..registry import OPTIM_WRAPPERS
 
 
@@ -26,6 +25,8 @@ class BFloat16OptimWrapper(OptimWrapper):
 
     @contextlib.contextmanager
     def optim_context(self, model: nn.Module) -> Iterator[None]:
+        from ..apis.precision import keep_float32  # importing mminline stays quick without it
+
         keep_float32(model)
         device = next(model.parameters()).device.type
         with super().optim_context(model), torch.autocast(device, torch.bfloat16):
