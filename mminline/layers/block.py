@@ -50,14 +50,16 @@ class Block(BaseModule):
         hw_shape: tuple[int, int],
         attend: Callable[[nn.Module, Tensor, tuple[int, int]], Tensor] | None = None,
     ) -> Tensor:
+        # Subclasses override `_forward` with two arguments.
+        arguments = (x_BLC, hw_shape) if attend is None else (x_BLC, hw_shape, attend)
         if self.with_cp and self.training:
             # The reentrant kind makes DistributedDataParallel see parameters twice.
-            return torch.utils.checkpoint.checkpoint(
-                self._forward, x_BLC, hw_shape, attend, use_reentrant=False
-            )
-        return self._forward(x_BLC, hw_shape, attend)
+            return torch.utils.checkpoint.checkpoint(self._forward, *arguments, use_reentrant=False)
+        return self._forward(*arguments)
 
-    def _forward(self, x_BLC: Tensor, hw_shape: tuple[int, int], attend: Callable | None) -> Tensor:
+    def _forward(
+        self, x_BLC: Tensor, hw_shape: tuple[int, int], attend: Callable | None = None
+    ) -> Tensor:
         tokens_BLC = self.norm1(x_BLC)
         if attend is None:
             mixed_BLC = self.attn(tokens_BLC, hw_shape)
