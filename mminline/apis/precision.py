@@ -50,7 +50,7 @@ def check_precision(precision: str, device: str) -> None:
         return
     if precision == 'float16':
         raise ValueError('precision=float16 needs a GPU: on a CPU take bfloat16')
-    flags = _read_cpu_flags()
+    flags = read_cpu_flags()
     if {'amx_bf16', 'hypervisor'} <= flags and ISA_VARIABLE not in os.environ and _crashes():
         raise ValueError(
             'precision=bfloat16 has to do without AMX on this virtual machine, which ends Python '
@@ -117,7 +117,7 @@ def _run_in_float32(forward: Callable, prepare: Callable, *args, **kwargs) -> An
         return forward(*args, **kwargs)
 
 
-def _read_cpu_flags() -> set[str]:
+def read_cpu_flags() -> set[str]:
     """Names of the instructions that the CPU has; empty where Linux does not tell."""
     file = Path('/proc/cpuinfo')
     lines = file.read_text().splitlines() if file.is_file() else []

@@ -6,7 +6,8 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
-from .versions import cpu_flags, find_version, stacks
+from ..apis.precision import BFLOAT16_FLAGS, ISA_VARIABLE, ISA_WITHOUT_AMX, read_cpu_flags
+from .versions import find_version, stacks
 
 
 class Trouble(NamedTuple):
@@ -80,19 +81,19 @@ def _mmseg_lacks_modules() -> Trouble | None:
 
 
 def _amx_may_crash() -> Trouble | None:
-    flags = cpu_flags()
-    if not {'amx_bf16', 'hypervisor'} <= flags or 'ONEDNN_MAX_CPU_ISA' in os.environ:
+    flags = read_cpu_flags()
+    if not {'amx_bf16', 'hypervisor'} <= flags or ISA_VARIABLE in os.environ:
         return None
     return Trouble(
         'This virtual machine offers AMX. On some, a product in bfloat16 ends Python with an '
         'illegal instruction.',
-        'export ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16 before Python starts.',
+        f'export {ISA_VARIABLE}={ISA_WITHOUT_AMX} before Python starts.',
     )
 
 
 def _slow_bfloat16() -> Trouble | None:
-    flags = cpu_flags()
-    if not flags or {'avx512_bf16', 'amx_bf16'} & flags:
+    flags = read_cpu_flags()
+    if not flags or BFLOAT16_FLAGS & flags:
         return None
     return Trouble(
         'This CPU has no instructions for bfloat16: it is emulated and slower than float32.',

@@ -51,17 +51,7 @@ def describe_devices() -> list[str]:
 
 def cpu_name() -> str:
     """Name the processor, as far as the system tells."""
-    return _cpu_info().get('model name') or platform.processor() or platform.machine()
-
-
-def cpu_flags() -> frozenset[str]:
-    """Instruction sets of the processor; empty where the system does not list them."""
-    return frozenset(_cpu_info().get('flags', '').split())
-
-
-def _cpu_info() -> dict[str, str]:
     path = Path('/proc/cpuinfo')
-    if not path.exists():
-        return {}
-    lines = [line.partition(':') for line in path.read_text().split('\n\n')[0].splitlines()]
-    return {name.strip(): value.strip() for name, _, value in lines}
+    lines = path.read_text().splitlines() if path.exists() else []
+    names = (line.partition(':')[2].strip() for line in lines if line.startswith('model name'))
+    return next(names, '') or platform.processor() or platform.machine()

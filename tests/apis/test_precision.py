@@ -50,7 +50,7 @@ def cpu(monkeypatch):
     """Let a test say which instructions the CPU has."""
     check_precision.cache_clear()
     monkeypatch.delenv('ONEDNN_MAX_CPU_ISA', raising=False)
-    yield lambda *flags: monkeypatch.setattr(precision, '_read_cpu_flags', lambda: set(flags))
+    yield lambda *flags: monkeypatch.setattr(precision, 'read_cpu_flags', lambda: set(flags))
     check_precision.cache_clear()
 
 
