@@ -4,7 +4,7 @@ Once the backbone is fast, most of the time goes to the convolutions behind it. 
 and their results stay the same, up to rounding.
 """
 
-import types
+import functools
 
 import torch
 from mmcv.cnn.bricks import wrappers
@@ -39,10 +39,10 @@ def accelerate(model: nn.Module, precision: str = 'float32') -> None:
         return
     parts = [part for name, part in model.named_children() if name != 'backbone']
     for module in (module for part in parts for module in part.modules()):
-        # Methods of the instance: a copy of the model then runs its own parts.
+        # Partial functions, not closures: a copy of the model, or a pickled one, runs its own.
         if suits_table(module):
-            module.forward = types.MethodType(run_roi_align, module)
+            module.forward = functools.partial(run_roi_align, module)
         elif type(module) in (_TRANSPOSED if precision == 'float32' else _ALL):
             module.to(memory_format=torch.channels_last)
         elif type(module) in _CONVOLUTIONS and suits_winograd(module):
-            module.forward = types.MethodType(run_convolution, module)
+            module.forward = functools.partial(run_convolution, module)

@@ -32,11 +32,16 @@ def set_precision(model: nn.Module, precision: str) -> None:
         precision: 'float32', 'bfloat16' or 'float16'; it may be set again.
     """
     check_precision(precision, next(model.parameters()).device.type)
-    if getattr(vars(model).get('forward'), 'func', None) is _run_in:
+    if is_half(model):
         del model.forward  # of another precision
     if precision != 'float32':
         keep_float32(model)
         model.forward = functools.partial(_run_in, model.forward, PRECISIONS[precision])
+
+
+def is_half(model: nn.Module) -> bool:
+    """Whether a model runs in half precision by ``set_precision``."""
+    return getattr(vars(model).get('forward'), 'func', None) is _run_in
 
 
 @functools.cache  # one warning is enough

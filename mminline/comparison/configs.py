@@ -57,7 +57,10 @@ def _use_shapes(config: Config, root: str | Path, size: int) -> None:
     """Take scenes of another folder, as large as they are; a position embedding for each cell."""
     config.model.data_preprocessor.size = (size, size)
     backbone = config.model.backbone
-    backbone['pretrain_size' if 'pretrain_size' in backbone else 'pretrain_img_size'] = size
+    if backbone.type.endswith('PyramidVisionTransformer'):
+        backbone.pretrain_img_size = size
+    elif not backbone.type.endswith('InLineSwin'):  # which has no position embedding
+        backbone.pretrain_size = size
     for split in ('train', 'val', 'test'):
         loader = config[f'{split}_dataloader']
         loader.update(num_workers=0, persistent_workers=False)

@@ -32,7 +32,8 @@ def measure_cost(config: Config) -> dict:
         ``image_seconds``, the median of several rounds; ``megabytes``, the peak of what tensors
         take beside weights and image; ``gmacs``; and ``shape``, the height and width of the image.
     """
-    model = init_model(config)
+    # The faster form of heads is for our backbones only; a comparison of attention does without.
+    model = init_model(config, fast=False)
     data = _first_image(config)
 
     def predict() -> None:

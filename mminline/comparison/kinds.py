@@ -90,7 +90,11 @@ def _pvt_of_mmdet(backbone: ConfigDict, sr_ratios: tuple[int, ...]) -> dict:
         raise ValueError(
             f"'softmax-reduced' has to have as many channels a head in each stage, got {arch}"
         )
+    if backbone.get('frozen_stages', -1) >= 0:
+        raise ValueError("'softmax-reduced' cannot freeze stages: set frozen_stages to -1")
+    same = ('in_channels', 'out_indices', 'drop_rate')
     return dict(
+        {name: backbone[name] for name in same if name in backbone},
         type='mmdet.PyramidVisionTransformer',
         pretrain_img_size=backbone.get('pretrain_size', 224),
         embed_dims=head_dims.pop(),  # times num_heads in each stage

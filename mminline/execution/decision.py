@@ -130,6 +130,10 @@ def _check_slab(block: nn.Module, hw_shape: tuple[int, int]) -> None:
                 'tell them, other models run on whole images, outside of it'
             )
         return
+    if isinstance(block, Block) and type(block)._forward is not Block._forward:
+        raise ValueError(
+            f'{type(block).__name__} overrides _forward, so it cannot run over several processes'
+        )
     if getattr(getattr(block, 'attn', block), 'num_extra_tokens', 0):
         raise ValueError('tokens in front of the grid belong to no slab of it')
     if is_recording() or torch.jit.is_tracing():
@@ -245,7 +249,9 @@ def _can_fuse_linears(block: nn.Module, x_BLC: Tensor) -> bool:
         and torch.backends.mkldnn.is_available()
         and torch.backends.mkldnn.enabled
         and all(
-            part.bias.is_contiguous() for part in block.modules() if isinstance(part, nn.Linear)
+            part.bias is None or part.bias.is_contiguous()
+            for part in block.modules()
+            if isinstance(part, nn.Linear)
         )
     )
 

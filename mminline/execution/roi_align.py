@@ -115,6 +115,8 @@ def _touched(
     place_KPS = (before_KPS - first_KP1).long()
     weights = where_KPS.new_zeros(*where_KPS.shape[:2], samples + 1)
     weights.scatter_add_(2, place_KPS, (1 - after_weight_KPS) * inside_KPS / samples)
-    weights.scatter_add_(2, place_KPS + 1, after_weight_KPS * inside_KPS / samples)
+    # Rounding can put the last sample a hair beyond the last pixel, where it has next to no weight.
+    after_KPS = (place_KPS + 1).clamp(max=samples)
+    weights.scatter_add_(2, after_KPS, after_weight_KPS * inside_KPS / samples)
     pixels = first_KP1.long() + torch.arange(samples + 1)
     return pixels.clamp(max=length - 1), weights

@@ -14,6 +14,7 @@ from .errors import CannotCutError
 from .halo import TOLERANCE, find_halo, random_strip
 from .masks import paste_as_runs
 from .regions import check_extractor, pool_regions
+from .replaced import replaced
 from .tiles import UNIT, Maps, Tile, split_image
 
 
@@ -151,18 +152,14 @@ class TiledDetector:
     @contextlib.contextmanager
     def _in_tiles(self, coarse: list[Tensor], source: Callable) -> Iterator[None]:
         """Let regions be pooled from tiles, and masks be pasted as run lengths."""
-        for extractor in self.extractors:
-            extractor.forward = partial(self._pool, extractor, coarse, source)
-        for head in self.mask_heads:
-            paste = head._predict_by_feat_single
-            head._predict_by_feat_single = partial(paste_as_runs, paste)
-        try:
-            yield
-        finally:
+        with contextlib.ExitStack() as stack:
             for extractor in self.extractors:
-                del extractor.forward
+                pool = partial(self._pool, extractor, coarse, source)
+                stack.enter_context(replaced(extractor, 'forward', pool))
             for head in self.mask_heads:
-                del head._predict_by_feat_single
+                paste = partial(paste_as_runs, head._predict_by_feat_single)
+                stack.enter_context(replaced(head, '_predict_by_feat_single', paste))
+            yield
 
     def _pool(
         self,

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .errors import CannotCutError
+from .replaced import replaced
 from .tiles import Maps, Tile
 
 
@@ -43,11 +44,8 @@ class WholePooling:
                 )
             return self._branches(index, tile)
 
-        self.module.forward = forward
-        try:
+        with replaced(self.module, 'forward', forward):
             yield
-        finally:
-            del self.module.forward
 
     def _branches(self, index: int, tile: Tile) -> list[Tensor]:
         stride = self.maps.strides[index]

@@ -7,6 +7,7 @@ import torch
 from mmengine.structures import InstanceData
 from torch import nn
 
+from ..apis.precision import is_half
 from ..execution.slabs import is_parallel
 from .backbone import Report, compute_maps
 from .detector import TiledDetector
@@ -88,6 +89,10 @@ def _check(model: nn.Module, band_rows: int | None, out: str | Path | None) -> N
         raise ValueError(f'band_rows has to be at least {UNIT}, got {band_rows=}')
     if model.training:
         raise ValueError('the model has to be in evaluation mode: call model.eval() first')
+    if is_half(model):
+        raise ValueError(
+            'large images run in float32: call mminline.apis.set_precision(model, "float32") first'
+        )
     if is_parallel() and not is_segmentor(model):
         raise ValueError('only segmentors run over several processes: detectors run in one')
     if out is not None:

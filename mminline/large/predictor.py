@@ -24,7 +24,7 @@ class FullSizePredictor(Predictor):
     """Predictions of a detector or segmentor for images that are not resized.
 
     Images are padded to multiples of 32. A segmentor sees the whole image, also if its config
-    asks for a sliding window.
+    asks for a sliding window. The model keeps these settings.
 
     Args:
         model: From ``mminline.apis.init_model``.

@@ -29,6 +29,7 @@ class InLineClassifier(nn.Module):
     """
 
     head_class = ClassifierHead
+    norms_each = False  # whether every map has a norm, not only the last
 
     def __init__(
         self,
@@ -125,7 +126,7 @@ class InLineClassifier(nn.Module):
         """Remove what the maps of ``indices`` do not need; return these stages."""
         wanted, last_wanted = feature_take_indices(len(self.units), indices)
         del self.units[last_wanted + 1 :]
-        if prune_norm or last_wanted < len(self.feature_info) - 1:
+        if prune_norm or (not self.norms_each and last_wanted < len(self.feature_info) - 1):
             self.norm = nn.Identity()
         if prune_head:
             self.reset_classifier(0, '')

@@ -54,6 +54,7 @@ class InLineTokenClassifier(InLineClassifier):
     """
 
     head_class = TokenHead
+    norms_each = True
 
     def __init__(self, *args, global_pool: str = 'token', **options) -> None:
         super().__init__(*args, global_pool=global_pool, **options)

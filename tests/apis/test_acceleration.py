@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import pickle
 
 import pytest
 import torch
@@ -92,3 +93,15 @@ def test_in_half_precision_convolutions_keep_their_weights_channels_last():
         weight = model.get_submodule(name).weight
         assert weight.is_contiguous(memory_format=torch.channels_last)
         assert not weight.is_contiguous()
+
+
+def test_a_pickled_model_runs_its_own_parts():
+    model, image = build(), torch.randn(1, 3, 192, 256)
+    again = pickle.loads(pickle.dumps(model))
+
+    assert overridden(again) == overridden(model)
+    for module in again.modules():
+        if 'forward' in vars(module):
+            assert module.forward.args == (module,)
+    with torch.no_grad():
+        torch.testing.assert_close(again.extract_feat(image), model.extract_feat(image))

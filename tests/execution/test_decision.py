@@ -336,3 +336,17 @@ def test_layers_do_not_know_how_they_are_run():
         'assert not any(name.startswith("mminline.execution") for name in sys.modules)\n'
     )
     subprocess.run([sys.executable, '-c', code], check=True)
+
+
+def test_an_attention_layer_of_the_user_may_have_linears_without_bias():
+    class Scale(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(8, 8, bias=False)
+
+        def forward(self, x_BLC, hw_shape):
+            return self.linear(x_BLC)
+
+    block, x = Block(Scale(), 8, 2).eval(), torch.randn(1, 12, 8)
+    with torch.no_grad():
+        assert_close(execution.run(block, x, (3, 4)), block(x, (3, 4)))

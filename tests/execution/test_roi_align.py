@@ -34,6 +34,19 @@ def test_cells_are_those_of_mmcv(aligned, scale, order):
     torch.testing.assert_close(found, layer(maps, boxes), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize('side', [[52.0, 247.99996948242188], [472.0, 639.9998779296875]])
+def test_samples_that_rounding_moves_beyond_the_last_pixel_are_kept(side):
+    # The size of a cell is a whole number but for rounding in float32.
+    torch.manual_seed(0)
+    maps = torch.randn(1, 3, 336, 336)
+    box = torch.tensor([[0, side[0], side[0], side[1], side[1]]])
+    layer = RoIAlign((7, 7), 0.25, sampling_ratio=0)
+
+    found = roi_align.roi_align(maps, box, (7, 7), 0.25, True)
+
+    torch.testing.assert_close(found, layer(maps, box), rtol=0, atol=1e-4)
+
+
 @pytest.mark.parametrize('number', [0, 2, 150])
 @torch.no_grad()
 def test_the_fast_form_is_for_many_boxes(number, monkeypatch):

@@ -8,6 +8,7 @@ from pycocotools import mask
 from torch import nn
 
 from helpers.large_models import DETECTORS, build_detector, ordinary_instances, random_image
+from mminline.apis import set_precision
 from mminline.large import CannotCutError, detector, memory, predict
 from mminline.large.masks import paste_as_runs
 from mminline.large.regions import pool_regions
@@ -74,6 +75,21 @@ def test_the_model_is_left_as_it_was(model):
     torch.testing.assert_close(after.bboxes, before.bboxes, rtol=0, atol=0)
     if 'masks' in before:
         assert torch.equal(after.masks, before.masks)
+
+
+@pytest.mark.filterwarnings('ignore:This CPU has no instructions for bfloat16')
+def test_parts_that_keep_float32_do_so_afterwards():
+    model = build_detector('mask_rcnn')
+    set_precision(model, 'bfloat16')
+    with pytest.raises(ValueError, match='large images run in float32'):
+        predict(model, random_image(96, 128))
+    set_precision(model, 'float32')
+    before = [dict(vars(module)) for module in model.modules()]
+
+    predict(model, random_image(96, 128))
+
+    for module, attributes in zip(model.modules(), before, strict=True):
+        assert vars(module).get('forward') is attributes.get('forward')
 
 
 def test_no_instance_at_all():
