@@ -84,7 +84,9 @@ def parse_shape(text: str) -> tuple[int, int]:
 def export(name: str, folder: Path) -> ExportedFile:
     """Export a Mask R-CNN with random weights, and compare it with mmdet."""
     torch.manual_seed(0)
-    model = init_model(read_config(builders.CONFIGS / 'detection' / CONFIGS[name]), device='cpu')
+    model = init_model(
+        read_config(builders.CONFIGS / 'detection' / CONFIGS[name]), device='cpu', fast=False
+    )
     builders.randomize(model.backbone)
     return export_model(model, folder / f'{name}.onnx', shape=(128, 128), verbose=True)
 

@@ -12,8 +12,8 @@
     python tools/analyze_attention.py mask CONFIG CHECKPOINT
 
 Each writes a figure, and the numbers behind it as CSV and JSON, to --out. Without a CHECKPOINT the
-weights are those that training starts from. InLine, plain linear and softmax attention of mminline
-can be looked into, and that of mmdet's and mmseg's PVT, Swin and SegFormer backbones.
+weights are those that training starts from. Every kind of attention of mminline can be looked
+into, and that of mmdet's and mmseg's PVT, Swin and SegFormer backbones.
 docs/analysis.md has the definitions.
 """
 

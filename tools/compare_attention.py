@@ -53,8 +53,9 @@ def parse_args() -> argparse.Namespace:
     )
     parser.add_argument('config', nargs='?', metavar='CONFIG', help='config file (default: Shapes)')
     parser.add_argument(
-        '--kinds', nargs='+', default=list(KINDS), metavar='KIND',
-        help='kinds of attention; the others are compared with the first (default: all by name)',
+        '--kinds', nargs='+', metavar='KIND',
+        help='kinds of attention; the others are compared with the first (default: all by name; '
+        'with CONFIG without softmax-reduced, which is for InLinePVT)',
     )  # fmt: skip
     parser.add_argument(
         '--seeds', nargs='+', type=int, default=[0, 1, 2], metavar='K',
@@ -66,8 +67,8 @@ def parse_args() -> argparse.Namespace:
         "(default: 600 on Shapes, the config's own with CONFIG)",
     )  # fmt: skip
     parser.add_argument(
-        '--evaluations', type=int, default=4, metavar='N',
-        help='points of the learning curve, under --iterations (default: %(default)s)',
+        '--evaluations', type=int, metavar='N',
+        help='points of the learning curve, with --iterations (default: 4)',
     )  # fmt: skip
     parser.add_argument(
         '--metric', help='score to compare, as the evaluator names it (default: mIoU or mAP)'
@@ -97,13 +98,17 @@ def parse_args() -> argparse.Namespace:
 
 def check_args(parser: argparse.ArgumentParser, args: argparse.Namespace) -> argparse.Namespace:
     """Refuse numbers that are too small, and options of Shapes beside a config."""
-    for name, least in (('iterations', 2), ('evaluations', 1), ('jobs', 1)):
+    for name, least in (('iterations', 2), ('evaluations', 1), ('jobs', 1), ('size', 32)):
         value = getattr(args, name)
         if value is not None and value < least:
             parser.error(f'--{name} has to be at least {least}, got {value}')
     given = [name for name in ('level', 'size', 'root') if getattr(args, name) is not None]
     if args.config and given:
         parser.error(f'--{given[0]} belongs to Shapes, and CONFIG has data of its own')
+    if args.config and args.evaluations and not args.iterations:
+        parser.error('--evaluations needs --iterations: the schedule of CONFIG has its own')
+    args.evaluations = args.evaluations or 4
+    args.kinds = args.kinds or [k for k in KINDS if not (args.config and k == 'softmax-reduced')]
     args.shapes = None
     if not args.config:
         args.config, args.iterations = CONFIG, args.iterations or 600

@@ -91,6 +91,10 @@ def load_model(args: argparse.Namespace) -> tuple[nn.Module, str]:
     what = choose_part(model, args.what)
     if args.evaluate and (args.format != 'onnx' or what not in ('detector', 'segmentor')):
         raise ValueError('--evaluate needs a whole detector or segmentor in ONNX')
+    if args.evaluate and args.no_normalize:
+        raise ValueError('--evaluate needs mean and std in the file: leave --no-normalize out')
+    if args.evaluate and what == 'segmentor' and args.dynamic is None:
+        args.dynamic = True  # test images have sizes of their own
     if what == 'segmentor' and model.test_cfg.get('mode') == 'slide':
         print('The config predicts in sliding windows; the graph predicts whole images.')
     if args.checkpoint is None:

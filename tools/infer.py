@@ -117,6 +117,8 @@ def check_options(config: Config, args: argparse.Namespace) -> None:
         check_sharing(config, args)
     if is_class_map(args):
         check_class_map(config, args)
+    elif args.out.suffix.lower() in WRITERS and not args.out.is_dir():
+        raise ValueError(f'--out {args.out} is a file for a class map, which needs --full-size.')
     elif args.out.is_file():
         raise ValueError(f'--out has to be a folder, and {args.out} is a file.')
     if config.default_scope == 'mmseg' and args.score_thr is not None:
@@ -176,6 +178,8 @@ def read_image(path: Path) -> np.ndarray:
 
 
 def write_image(folder: Path, name: str, picture_HWC: np.ndarray) -> None:
+    if name.lower().endswith('.npy'):  # read in bands, and no format of pictures
+        name = f'{name}.png'
     if not mmcv.imwrite(picture_HWC, str(folder / name)):
         raise OSError(f'{folder / name} cannot be written')
 
@@ -208,8 +212,8 @@ def infer(
             with stopwatch.measure('draw'):
                 picture_HWC = predictor.draw(image_HWC, sample)
             with stopwatch.measure('write'):
-                keep(name, picture_HWC)
                 predictor.save(sample, predictions / name)
+                keep(name, picture_HWC)
             done += 1
         except Exception as error:  # no image may keep the others from being done
             print(f'\nSkipped {name}: {error}', file=sys.stderr)
@@ -265,7 +269,10 @@ def infer_video(path: Path, predictor: Predictor, out: Path) -> tuple[int, int]:
             video.frame_cnt,
             predictor,
             out / 'predictions',
-            lambda _, picture_HWC: writer.write(picture_HWC),
+            # The writer drops frames of another size, such as reduced pictures, without a word.
+            lambda _, picture_HWC: writer.write(
+                cv2.resize(picture_HWC, (video.width, video.height))
+            ),
         )
     finally:
         writer.release()  # only then can it be played

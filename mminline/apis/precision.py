@@ -56,7 +56,7 @@ def check_precision(precision: str, device: str) -> None:
     if precision == 'float16':
         raise ValueError('precision=float16 needs a GPU: on a CPU take bfloat16')
     flags = read_cpu_flags()
-    if {'amx_bf16', 'hypervisor'} <= flags and ISA_VARIABLE not in os.environ and _crashes():
+    if {'amx_bf16', 'hypervisor'} <= flags and ISA_VARIABLE not in os.environ and crashes():
         raise ValueError(
             'precision=bfloat16 has to do without AMX on this virtual machine, which ends Python '
             f'with an illegal instruction: set {ISA_VARIABLE}={ISA_WITHOUT_AMX} and start again'
@@ -131,7 +131,7 @@ def read_cpu_flags() -> set[str]:
 
 
 @functools.cache
-def _crashes() -> bool:
+def crashes() -> bool:
     """Whether a product in bfloat16 ends Python, tried in another process."""
     program = 'import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); x @ x'
     return subprocess.run([sys.executable, '-c', program], capture_output=True).returncode < 0

@@ -46,9 +46,12 @@ class OnnxModel:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3  # no warning that score_threshold has a default
         options.intra_op_num_threads = threads
-        self.session = onnxruntime.InferenceSession(
-            str(path), options, providers=['CPUExecutionProvider']
-        )
+        try:
+            self.session = onnxruntime.InferenceSession(
+                str(path), options, providers=['CPUExecutionProvider']
+            )
+        except Exception as error:  # onnxruntime has classes of its own for each reason
+            raise ValueError(f'{path} cannot be read as an ONNX file: {error}') from error
         stored = self.session.get_modelmeta().custom_metadata_map
         self.metadata: dict[str, Any] = {
             name.removeprefix('mminline.'): json.loads(value)
@@ -82,7 +85,7 @@ class OnnxModel:
         ):
             raise ValueError(
                 f'the file takes images of {fixed[0]} x {fixed[1]}, got {size[0]} x {size[1]}: '
-                'export it with --dynamic'
+                'export it with --dynamic, and without --no-dynamic'
             )
 
     @property

@@ -86,7 +86,8 @@ def _forms(
 ) -> dict[str, Callable[[Tensor], Tensor]]:
     forms = {
         'plain': lambda x_BLC: block(x_BLC, hw_shape),
-        'fused': lambda x_BLC: execution.run(block, x_BLC, hw_shape, streaming=False),
+        # Under autocast, blocks that do not stream run plainly.
+        'not streamed': lambda x_BLC: execution.run(block, x_BLC, hw_shape, streaming=False),
         'streamed': lambda x_BLC: execution.run(block, x_BLC, hw_shape, streaming=True),
         'training': lambda x_BLC: _run_training(block, x_BLC, hw_shape),
     }

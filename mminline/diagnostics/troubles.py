@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ..apis.precision import BFLOAT16_FLAGS, ISA_VARIABLE, ISA_WITHOUT_AMX, read_cpu_flags
+from ..apis.precision import BFLOAT16_FLAGS, ISA_VARIABLE, ISA_WITHOUT_AMX, crashes, read_cpu_flags
 from .versions import find_version, stacks
 
 
@@ -80,13 +80,13 @@ def _mmseg_lacks_modules() -> Trouble | None:
     )
 
 
-def _amx_may_crash() -> Trouble | None:
+def _amx_crashes() -> Trouble | None:
     flags = read_cpu_flags()
-    if not {'amx_bf16', 'hypervisor'} <= flags or ISA_VARIABLE in os.environ:
+    if not {'amx_bf16', 'hypervisor'} <= flags or ISA_VARIABLE in os.environ or not crashes():
         return None
     return Trouble(
-        'This virtual machine offers AMX. On some, a product in bfloat16 ends Python with an '
-        'illegal instruction.',
+        'This virtual machine offers AMX and does not let it run: a product in bfloat16 ends '
+        'Python with an illegal instruction.',
         f'export {ISA_VARIABLE}={ISA_WITHOUT_AMX} before Python starts.',
     )
 
@@ -117,6 +117,6 @@ CHECKS: tuple[Callable[[], Trouble | None], ...] = (
     _no_compiled_ops,
     _torchvision_does_not_import,
     _mmseg_lacks_modules,
-    _amx_may_crash,
+    _amx_crashes,
     _slow_bfloat16,
 )

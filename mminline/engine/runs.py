@@ -29,6 +29,8 @@ def prepare_training(config: Config, amp: bool = False) -> None:
     if amp and get_device() == 'cpu':
         check_precision('bfloat16', 'cpu')
         config.optim_wrapper.type = 'mminline.BFloat16OptimWrapper'
+        for name in ('loss_scale', 'dtype', 'use_fsdp'):  # of AmpOptimWrapper
+            config.optim_wrapper.pop(name, None)
     elif amp:
         config.optim_wrapper.type = 'AmpOptimWrapper'
         config.optim_wrapper.loss_scale = 'dynamic'

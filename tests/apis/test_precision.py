@@ -162,7 +162,7 @@ def test_amx_of_a_virtual_machine_that_ends_python_is_named_with_its_cure(
     cpu, crashes, monkeypatch
 ):
     cpu('amx_bf16', 'hypervisor')
-    monkeypatch.setattr(precision, '_crashes', lambda: crashes)
+    monkeypatch.setattr(precision, 'crashes', lambda: crashes)
     if crashes:
         with pytest.raises(ValueError, match='set ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16 and start'):
             check_precision('bfloat16', 'cpu')
