@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import cv2
 import mmcv
 import numpy as np
 import pytest
@@ -111,3 +112,32 @@ def test_a_bad_argument_is_named(infer, kind, arguments, message):
 
     assert message in infer(kind, *arguments)[0]
     assert not Path('a.png').exists()
+
+
+def test_an_array_has_a_picture_too(infer):
+    np.save('photo.npy', random_image(130, 200))
+
+    assert not infer('segmentor', 'photo.npy', '--full-size')[0]
+
+    assert mmcv.imread('results/pictures/photo.npy.png').shape == (130, 200, 3)
+    assert mmcv.imread('results/predictions/photo.npy.png', 'unchanged').shape == (130, 200)
+
+
+def test_frames_whose_pictures_are_reduced_stay_in_the_video(infer, monkeypatch):
+    monkeypatch.setattr(predictor, 'PICTURE_SIDE', 64)
+    writer = cv2.VideoWriter('clip.avi', cv2.VideoWriter_fourcc(*'MJPG'), 5, (128, 96))
+    for _ in range(2):
+        writer.write(random_image(96, 128))
+    writer.release()
+
+    assert not infer('segmentor', 'clip.avi', '--full-size', '--large', 'on')[0]
+
+    video = mmcv.VideoReader('results/pictures/clip.avi.mp4')
+    assert (len(video), video.resolution) == (2, (128, 96))
+
+
+def test_a_file_for_a_class_map_needs_the_full_size(infer):
+    code, _ = infer('segmentor', 'photo.png', '--out', 'map.png')
+
+    assert code == '--out map.png is a file for a class map, which needs --full-size.'
+    assert not Path('map.png').exists()
