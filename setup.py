@@ -80,7 +80,7 @@ setup(
         'mim': [*OPENMMLAB, 'openmim>=0.3.9', 'openxlab<0.0.12'],
         'timm': ['timm>=1.0.15', 'torchvision'],  # the oldest that was tried
         'tensorboard': ['tensorboard'],
-        'export': ['onnx', 'onnxscript', 'onnxruntime'],
+        'export': ['onnx', 'onnxscript', 'onnxruntime', 'opencv-python'],
         'large': ['tifffile'],  # TIFF in bands
         'docs': ['mkdocs-material', 'mkdocstrings[python]'],
         'dev': ['ninja', 'pytest', 'pytest-xdist', 'ruff', SETUPTOOLS, 'wheel'],

@@ -5,7 +5,6 @@ this module adds what the list lacks.
 """
 
 import importlib.metadata
-import importlib.util
 from pathlib import Path
 
 from mmengine.config import Config
@@ -32,6 +31,9 @@ def find_base(base: str, filename: str) -> tuple[str, str | None]:
     Returns:
         The file, and the scope that mmengine gives its types. Our configs name scopes themselves.
     """
+    if base.startswith('mmseg::') and not _is_distribution(MODULE2PACKAGE['mmseg']):
+        # Of a fork. The name of the module serves as well: mmengine asks for the package behind it.
+        MODULE2PACKAGE['mmseg'] = 'mmseg'
     if not base.startswith(PREFIX):
         return _find_others(base, filename)
     path = configs_folder() / base.removeprefix(PREFIX)
@@ -50,13 +52,4 @@ def _is_distribution(name: str) -> bool:
     return True
 
 
-def add_names() -> None:
-    """Let mmengine find the bases of mminline, and of mmseg where its distribution is a fork's."""
-    Config._get_cfg_path = staticmethod(find_base)
-    is_mmseg_there = importlib.util.find_spec('mmseg') is not None
-    if is_mmseg_there and not _is_distribution(MODULE2PACKAGE['mmseg']):
-        # The name of the module serves as well: mmengine asks for the package behind it.
-        MODULE2PACKAGE['mmseg'] = 'mmseg'
-
-
-add_names()
+Config._get_cfg_path = staticmethod(find_base)

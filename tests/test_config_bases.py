@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import shutil
+from pathlib import Path
 
 import pytest
 from mmengine.config import Config
@@ -74,6 +75,7 @@ def test_mmseg_of_a_fork_is_found_by_its_module(fork, monkeypatch):
     monkeypatch.setattr(importlib.metadata, 'distribution', distribution)
     monkeypatch.setitem(MODULE2PACKAGE, 'mmseg', 'mmsegmentation')
 
-    config_bases.add_names()
+    path, scope = config_bases.find_base('mmseg::_base_/models/fpn_r50.py', 'mine.py')
 
+    assert (Path(path).name, scope) == ('fpn_r50.py', 'mmseg')
     assert MODULE2PACKAGE['mmseg'] == ('mmseg' if fork else 'mmsegmentation')

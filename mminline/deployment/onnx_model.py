@@ -18,7 +18,7 @@ TASKS = ('detector', 'segmentor')
 class Instances(NamedTuple):
     """Objects of an image, best first.
 
-    Args:
+    Attributes:
         boxes: Left, top, right and bottom in pixels of the image, ``(N, 4)``.
         scores: Score of each.
         labels: Index of the class of each.

@@ -63,7 +63,7 @@ def test_a_detector_gives_its_features_at_all_sizes(export, capsys):
 
 
 def test_a_detector_is_exported_whole_and_evaluated(export, capsys, shapes):
-    config = tiny_detectors.retinanet()
+    config = tiny_detectors.mask_rcnn()
     model = tiny_detectors.build(config, shapes)
     torch.save({'state_dict': model.state_dict()}, 'small.pth')
     config.dump('small.py')
@@ -79,7 +79,8 @@ def test_a_detector_is_exported_whole_and_evaluated(export, capsys, shapes):
     assert by_file == by_torch
     session = onnxruntime.InferenceSession('small-detector.onnx')
     meta = session.get_modelmeta().custom_metadata_map
-    assert json.loads(meta['mminline.thresholds']) == dict(score=0.3, iou=0.4, most=10)
+    thresholds = json.loads(meta['mminline.thresholds'])
+    assert (thresholds['score'], thresholds['iou']) == (0.3, 0.4)
 
 
 def test_a_segmentor_is_exported_with_the_options_of_the_command_line(export, capsys):
