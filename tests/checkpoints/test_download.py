@@ -133,7 +133,7 @@ def test_a_published_link_is_the_name_that_it_stands_for(server, cache, publishe
 
 
 def test_an_unknown_name_is_an_error_that_lists_the_names(server, cache):
-    names = 'inline://pvt-tiny, .*, inline://swin-base'
+    names = 'inline://pvt-tiny, .*, inline://deit-base'
     with pytest.raises(ValueError, match=f'one of {names}, got inline://pvt-huge$'):
         read_checkpoint('inline://pvt-huge')
 
