@@ -117,10 +117,10 @@ def check_options(config: Config, args: argparse.Namespace) -> None:
         check_sharing(config, args)
     if is_class_map(args):
         check_class_map(config, args)
-    elif args.out.suffix.lower() in WRITERS and not args.out.is_dir():
-        raise ValueError(f'--out {args.out} is a file for a class map, which needs --full-size.')
     elif args.out.is_file():
         raise ValueError(f'--out has to be a folder, and {args.out} is a file.')
+    elif args.out.suffix.lower() in WRITERS and not args.out.is_dir():
+        raise ValueError(f'--out {args.out} is a file for a class map, which needs --full-size.')
     if config.default_scope == 'mmseg' and args.score_thr is not None:
         raise ValueError('--score-thr is for detectors: a segmentor gives every pixel a class.')
     if args.full_size and args.precision != 'float32':

@@ -32,7 +32,7 @@ sys.exit(int(os.environ.get({name!r}, 0)))
 
 def run_make(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess:
     """Run make as if no other make were around it."""
-    around = ('MAKEFLAGS', 'MAKEOVERRIDES', 'MFLAGS', 'TESTS', 'TORCH_INDEX', 'JOBS')
+    around = ('MAKEFLAGS', 'MAKEOVERRIDES', 'MFLAGS', 'TESTS', 'WORKERS', 'TORCH_INDEX', 'JOBS')
     alone = {name: value for name, value in os.environ.items() if name not in around}
     command = ['make', '-C', folder, f'PYTHON={sys.executable}', *arguments]
     return subprocess.run(command, env=alone | variables, capture_output=True, text=True)
