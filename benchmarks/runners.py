@@ -1,10 +1,8 @@
 """Ways to run a model. A runner is called to be timed; ``results`` is what has to agree."""
 
-import signal
 import subprocess
 import sys
 import time
-import weakref
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -61,21 +59,17 @@ class CompiledInference(Inference):
 class BusyInference(Inference):
     """Forward pass while another process keeps a core busy."""
 
-    # It ends with this process, and sleeps between the calls.
+    # It also ends if this process does.
     NEIGHBOUR = 'import os; parent = os.getppid()\nwhile os.getppid() == parent: pass'
 
-    def __init__(self, build: Callable[[], nn.Module]) -> None:
-        super().__init__(build)
-        self.neighbour = subprocess.Popen([sys.executable, '-c', self.NEIGHBOUR])
-        weakref.finalize(self, self.neighbour.kill)
-        self.neighbour.send_signal(signal.SIGSTOP)
-
     def __call__(self, *inputs) -> Tensor | Iterable[Tensor]:
-        self.neighbour.send_signal(signal.SIGCONT)
+        command = [sys.executable, '-c', self.NEIGHBOUR]
+        neighbour = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             return super().__call__(*inputs)
         finally:
-            self.neighbour.send_signal(signal.SIGSTOP)
+            neighbour.kill()
+            neighbour.wait()
 
 
 class TrainStep:
