@@ -24,6 +24,8 @@ from helpers.slabs import (
 from mminline import spatial_parallel
 from mminline.execution.slabs import even_edges
 
+pytestmark = pytest.mark.slow
+
 EXACT = dict(rtol=1e-9, atol=1e-9)
 # Slabs of 8 + 8 + 40 rows of cells of stride 4, and of 1 + 1 + 5 of stride 32: windows have 7.
 THIN = (32, 32, 160)
@@ -86,7 +88,6 @@ def test_each_form_runs_on_slabs(results):
     assert 'streamed' in forms['swin streamed thin']
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize('wrapper', ['ddp', 'fsdp2'])
 @pytest.mark.parametrize('backbone', ['pvt', 'swin'])
 def test_data_and_space_on_a_mesh_equal_one_process(wrapper, backbone, tmp_path):
@@ -146,7 +147,6 @@ def test_layers_behind_the_backbone_see_rows_of_other_slabs(tmp_path):
     assert_close(torch.cat([part[1] for part in results], dim=2), gradient, **EXACT)
 
 
-@pytest.mark.slow
 def test_the_program_of_the_guide_runs(tmp_path):
     guide = (ROOT / 'docs' / 'spatial_parallel.md').read_text()
     (program,) = re.findall(r'```python\n(.*?)```', guide, re.S)
