@@ -11,6 +11,8 @@ from mminline.comparison import KINDS, make_config
 from mminline.comparison.kinds import parse_kind
 from mminline.layers import InLineAttention, SoftmaxAttention
 
+pytestmark = pytest.mark.slow
+
 DETECTOR = CONFIGS / 'detection' / 'mask-rcnn_inline-pvt-t_fpn_1x_coco.py'
 BASE = CONFIGS / 'segmentation' / 'semantic-fpn_inline-pvt-nano_shapes.py'
 

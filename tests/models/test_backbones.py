@@ -99,6 +99,7 @@ def test_copy_of_a_model_gives_the_same_maps(backbone):
     assert_close(copy.deepcopy(model)(image(1, 3, 64, 64)), model(image(1, 3, 64, 64)))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings('ignore::torch.jit.TracerWarning', 'ignore::DeprecationWarning')
 @pytest.mark.parametrize('with_grad', [True, False])
 @pytest.mark.parametrize('backbone', BACKBONES)
