@@ -1,17 +1,35 @@
 """InLine attention backbones for OpenMMLab: detection and segmentation in linear time."""
 
-from importlib.util import find_spec
-
+from .stack import explain_missing, find_missing, warn_of_clash
 from .version import __version__
 
-__all__ = ['__version__']
+__all__ = [
+    'InLineDeiT',
+    'InLinePVT',
+    'InLineSwin',
+    '__version__',
+    'checkpoints',
+    'compat',
+    'config_bases',
+    'engine',
+    'execution',
+    'models',
+    'spatial_parallel',
+]
 
 # Pictures and files of predictions (`visualization`, `predictions`) need numpy and OpenCV only, so
 # that exported models run where neither torch nor OpenMMLab is installed.
-if all(map(find_spec, ('torch', 'mmengine', 'mmcv'))):
+_missing = find_missing()
+if not _missing:
     from . import checkpoints, compat, config_bases, engine, execution, models
     from .execution import spatial_parallel
     from .models import InLineDeiT, InLinePVT, InLineSwin
 
-    __all__ += ['checkpoints', 'compat', 'config_bases', 'engine', 'execution', 'models']
-    __all__ += ['InLineDeiT', 'InLinePVT', 'InLineSwin', 'spatial_parallel']
+
+def __getattr__(name: str) -> object:
+    if name in __all__:
+        raise ModuleNotFoundError(explain_missing(name, _missing), name=_missing[0])
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+
+
+warn_of_clash()

@@ -1,8 +1,9 @@
 """State of an installation: versions, known troubles with their cures, forms of the layers."""
 
+from ..stack import stacks
 from .forms import FormResult, check_forms
 from .troubles import Trouble, find_troubles
-from .versions import collect_versions, stacks
+from .versions import collect_versions
 
 __all__ = [
     'FormResult',

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ..apis.precision import BFLOAT16_FLAGS, ISA_VARIABLE, ISA_WITHOUT_AMX, crashes, read_cpu_flags
-from .versions import find_version, stacks
+from ..stack import CLASH_CURE, describe_clash, find_version
 
 
 class Trouble(NamedTuple):
@@ -30,14 +30,8 @@ def find_troubles() -> list[Trouble]:
 
 
 def _two_stacks() -> Trouble | None:
-    found = stacks()
-    if not (found['classic'] and found['onedl']) or found['classic'] == ['openmim']:
-        return None
-    return Trouble(
-        f'Two stacks with the same modules are installed over each other: '
-        f'{", ".join(found["classic"])} and {", ".join(found["onedl"])}.',
-        'Uninstall all of them, then install one stack.',
-    )
+    clash = describe_clash()
+    return Trouble(clash, CLASH_CURE) if clash else None
 
 
 def _no_pkg_resources() -> Trouble | None:

@@ -1,14 +1,12 @@
 """Versions of what mminline works with, and devices."""
 
-import importlib.metadata
 import platform
 from pathlib import Path
 
 import torch
 
-# Distributions of the same modules: the original ones and the maintained forks.
-CLASSIC = ('mmengine', 'mmcv', 'mmdet', 'mmsegmentation', 'openmim')
-FORKS = ('onedl-mmengine', 'onedl-mmcv', 'onedl-mmdetection', 'onedl-mmsegmentation', 'onedl-mim')
+from ..stack import CLASSIC, FORKS, find_version
+
 OTHERS = ('torch', 'torchvision', 'numpy', 'opencv-python', 'timm', 'setuptools', 'onnxruntime')
 
 
@@ -17,23 +15,6 @@ def collect_versions() -> dict[str, str]:
     versions = {name: find_version(name) for name in ('mminline', *CLASSIC, *FORKS, *OTHERS)}
     versions |= dict(Python=platform.python_version(), system=platform.platform())
     return {name: version for name, version in versions.items() if version}
-
-
-def find_version(distribution: str) -> str | None:
-    """Version of a distribution, None if it is not installed."""
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def stacks() -> dict[str, list[str]]:
-    """Distributions of the original packages and of the forks that are installed.
-
-    The two have the same modules, so only one of them can work.
-    """
-    found = dict(classic=CLASSIC, onedl=FORKS)
-    return {kind: [name for name in names if find_version(name)] for kind, names in found.items()}
 
 
 def describe_devices() -> list[str]:

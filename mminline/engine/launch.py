@@ -51,9 +51,8 @@ def join_without_gpu(config: Config) -> None:
         config.model_wrapper_cfg = wrapper
         return
     strategy = dict(config.get('strategy') or dict(type='DDPStrategy'))
-    if strategy['type'] == 'FSDPStrategy':
-        wrapper = dict(strategy.get('model_wrapper') or {}, device_id='cpu')
-    config.strategy = dict(strategy, model_wrapper=wrapper)
+    if not strategy['type'].endswith('FSDPStrategy'):  # which is told in `prepare_fsdp`
+        config.strategy = dict(strategy, model_wrapper=wrapper)
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from ..apis import accelerate, check_complete, set_precision
 from ..apis.precision import check_precision
 from ..checkpoints import unwrap
 from .data import check_checkpoint, check_data
+from .fsdp import prepare_fsdp
 from .resume import warn_of_single_checkpoint
 
 
@@ -35,6 +36,7 @@ def prepare_training(config: Config, amp: bool = False) -> None:
         config.optim_wrapper.type = 'AmpOptimWrapper'
         config.optim_wrapper.loss_scale = 'dynamic'
     config.setdefault('runner_type', 'Runner')
+    prepare_fsdp(config)
     check_data(config, 'train', 'val')
     warn_of_single_checkpoint(config)
 

@@ -1,4 +1,4 @@
-"""Training in several processes: equal weights on all, FSDP, and launchers that are not there."""
+"""Training in several processes: equal weights, FSDP and its checkpoints, missing launchers."""
 
 import os
 import re
@@ -28,17 +28,22 @@ from mmengine.registry import HOOKS
 @HOOKS.register_module()
 class Witness(Hook):
     def before_train(self, runner):
-        self.seen, self.first = [], self.weights(runner)
+        self.seen, self.first, self.start = [], self.weights(runner), self.momentum(runner)
 
     def after_train_iter(self, runner, batch_idx, data_batch, outputs):
         self.seen += [sample.img_path for sample in data_batch['data_samples']]
 
     def after_train(self, runner):
         record = dict(seen=self.seen, first=self.first, last=self.weights(runner))
+        record |= dict(start=self.start, end=self.momentum(runner))
         torch.save(record, f'rank{get_rank()}.pth')
 
     def weights(self, runner):
         return {name: value.detach().clone() for name, value in runner.model.named_parameters()}
+
+    def momentum(self, runner):
+        states = runner.optim_wrapper.optimizer.state.values()
+        return [s['momentum_buffer'].clone() for s in states if 'momentum_buffer' in s]
 """
 
 
@@ -51,7 +56,9 @@ def train_together(shapes, tmp_path, monkeypatch):
     monkeypatch.setenv('PYTHONPATH', f'{tmp_path}{os.pathsep}{os.environ.get("PYTHONPATH", "")}')
     monkeypatch.setenv('OMP_NUM_THREADS', '1')
 
-    def train(settings: str = '', launcher: str = 'torch.distributed.run') -> list[dict]:
+    def train(
+        settings: str = '', *options: str, launcher: str = 'torch.distributed.run'
+    ) -> list[dict]:
         Path('small.py').write_text(
             SEGMENTOR
             + "custom_imports = dict(imports=['witness'])\ncustom_hooks = [dict(type='Witness')]\n"
@@ -59,7 +66,7 @@ def train_together(shapes, tmp_path, monkeypatch):
             + settings
         )
         command = [sys.executable, '-m', launcher, '--nproc_per_node=2', '--standalone']
-        command += [TOOLS / 'train.py', 'small.py', '--launcher', 'pytorch']
+        command += [TOOLS / 'train.py', 'small.py', '--launcher', 'pytorch', *options]
         result = subprocess.run(command, capture_output=True, text=True, timeout=300)
         assert result.returncode == 0, result.stderr
         return [torch.load(f'rank{rank}.pth') for rank in range(2)]
@@ -90,17 +97,17 @@ def test_the_flexible_runner_trains_alone_too(shapes, run, tmp_path, monkeypatch
     assert Config.fromfile('work_dirs/small/small.py').runner_type == 'FlexibleRunner'
 
 
-def test_fsdp_trains_shards_of_the_same_weights(train_together):
-    # No adaptive steps, which would blow up the rounding of gradients next to zero; and no
-    # checkpoint: gathering a whole one crashes torch 2.13 on a CPU.
+def test_fsdp_trains_shards_of_the_same_weights_and_resumes(train_together):
+    # No adaptive steps, which would blow up the rounding of gradients next to zero.
     settings = """
 runner_type = 'FlexibleRunner'
 randomness = dict(seed=0)
-optim_wrapper = dict(_delete_=True, type='OptimWrapper', optimizer=dict(type='SGD', lr=0.1))
-default_hooks['checkpoint'].update(interval=100, save_last=False)
+sgd = dict(type='SGD', lr=0.1, momentum=0.9)
+optim_wrapper = dict(_delete_=True, type='OptimWrapper', optimizer=sgd)
 """
     whole, _ = train_together(settings)
-    shards = train_together(settings + FSDP)
+    settings += FSDP + "work_dir = 'fsdp'\n"
+    shards = train_together(settings)
 
     for name, value in whole['last'].items():
         name = name.replace('module.', '_fsdp_wrapped_module.', 1)
@@ -108,6 +115,17 @@ default_hooks['checkpoint'].update(interval=100, save_last=False)
         assert_close(torch.cat(parts), value.flatten(), rtol=1e-4, atol=1e-6)
     sizes = [sum(value.numel() for value in shard['last'].values()) for shard in shards]
     assert max(sizes) < 0.6 * sum(sizes)
+    # The checkpoint is that of a model in one process.
+    saved, usual = (torch.load(f'{folder}/iter_2.pth') for folder in ('fsdp', 'work_dirs/small'))
+    assert_close(saved['state_dict'], usual['state_dict'], rtol=1e-4, atol=1e-6)
+
+    resumed = train_together(settings + "train_cfg['max_iters'] = 3\n", '--resume')
+
+    for before, after in zip(shards, resumed, strict=True):
+        assert len(after['seen']) == 2  # one more iteration
+        assert_close(after['first'], before['last'], rtol=0, atol=0)
+        assert before['end']
+        assert_close(after['start'], before['end'], rtol=0, atol=0)
 
 
 def test_the_deepspeed_settings_name_what_mmengine_has(tmp_path):
