@@ -1,8 +1,8 @@
 """Build the documentation site from the pages of the repository: the program behind `make docs`.
 
 The pages stay where they are read on their own, and link to each other and to sources by path. This
-copies them and what they link to into one folder with the same layout, so that all links hold, and
-has MkDocs check and render it.
+copies them and what they link to into one folder with the same layout, so that all links hold, turns
+the notebook into a page, and has MkDocs check and render it.
 """
 
 import os
@@ -12,6 +12,8 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from notebook_page import write_page
 
 SITE = Path(__file__).resolve().parent
 ROOT = SITE.parents[1]
@@ -40,6 +42,10 @@ def gather(folder: Path) -> None:
             target = folder / path.relative_to(ROOT)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(path, target)
+    for page in folder.rglob('*.md'):  # notebooks are pages there
+        page.write_text(page.read_text().replace('.ipynb)', '.md)'))
+    for notebook in ROOT.glob('docs/*.ipynb'):
+        write_page(notebook, folder / 'docs' / f'{notebook.stem}.md')
     shutil.copytree(SITE / 'api', folder / 'api')
 
 

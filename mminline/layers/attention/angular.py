@@ -17,8 +17,7 @@ class AngularAttention(WholeMapAttention):
     The similarity ``1 - angle / pi`` is ``1/2 + <q, k> / pi`` for queries and keys of length 1,
     and terms of higher order. Those are left to the convolution.
 
-    Args:
-        See ``WholeMapAttention``.
+    Takes the arguments of ``WholeMapAttention``.
     """
 
     kind = 'angular'

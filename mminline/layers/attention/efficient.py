@@ -11,8 +11,7 @@ from .whole_map import WholeMapAttention
 class EfficientAttention(WholeMapAttention):
     """Efficient attention, called as ``layer(x_BLC, hw_shape)``.
 
-    Args:
-        See ``WholeMapAttention``.
+    Takes the arguments of ``WholeMapAttention``.
     """
 
     kind = 'efficient'

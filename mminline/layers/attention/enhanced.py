@@ -12,8 +12,7 @@ from .linear import LinearAttention
 class EnhancedLinearAttention(LinearAttention):
     """ReLU linear attention with a 3x3 convolution, called as ``layer(x_BLC, hw_shape)``.
 
-    Args:
-        See ``LinearAttention``.
+    Takes the arguments of ``LinearAttention``.
     """
 
     convolves = True

@@ -19,7 +19,10 @@ class FocusedLinearAttention(WholeMapAttention):
         embed_dims: Channels of the tokens.
         num_heads: Heads; they have to divide the channels.
         focus: Power to which channels are raised; 1 for plain linear attention.
-        local_residual, drop_rate, num_extra_tokens, init_cfg: See ``WholeMapAttention``.
+        local_residual: Whether to add a 3x3 convolution, see ``WholeMapAttention``.
+        drop_rate: Dropout after the output projection.
+        num_extra_tokens: Tokens in front of the grid.
+        init_cfg: As everywhere in OpenMMLab.
     """
 
     kind = 'focused'

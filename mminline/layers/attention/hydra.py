@@ -16,7 +16,10 @@ class HydraAttention(WholeMapAttention):
     Args:
         embed_dims: Channels of the tokens.
         num_heads: Heads of the other kinds. Every channel is a head here, so this has no effect.
-        local_residual, drop_rate, num_extra_tokens, init_cfg: See ``WholeMapAttention``.
+        local_residual: Whether to add a 3x3 convolution, see ``WholeMapAttention``.
+        drop_rate: Dropout after the output projection.
+        num_extra_tokens: Tokens in front of the grid.
+        init_cfg: As everywhere in OpenMMLab.
     """
 
     kind = 'hydra'

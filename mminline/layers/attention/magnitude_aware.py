@@ -16,8 +16,7 @@ LEAST = 1e-6
 class MagnitudeAwareAttention(WholeMapAttention):
     """Magnitude-aware linear attention, called as ``layer(x_BLC, hw_shape)``.
 
-    Args:
-        See ``WholeMapAttention``.
+    Takes the arguments of ``WholeMapAttention``.
     """
 
     kind = 'magnitude-aware'
