@@ -1,8 +1,8 @@
 """Build the documentation site from the pages of the repository: the program behind `make docs`.
 
 The pages stay where they are read on their own, and link to each other and to sources by path. This
-copies them and what they link to into one folder with the same layout, so that all links hold, turns
-the notebook into a page, and has MkDocs check and render it.
+copies them and what they link to into one folder with the same layout, so that all links hold,
+turns the notebook into a page, and has MkDocs check and render it.
 """
 
 import os
