@@ -43,7 +43,7 @@ def describe_clash() -> str | None:
     The original mim works with the forks.
     """
     forks = _installed(FORKS)
-    # Reading the version of a package that is there takes a millisecond: only if it can matter.
+    # Metadata of installed packages is read from disk: only if it can matter.
     classic = _installed(CLASSIC) if forks else []
     if not classic or classic == ['openmim']:
         return None
