@@ -2,6 +2,7 @@
 # machine with Python, a C++ compiler, git and make.
 
 PYTHON ?= python3
+STACK ?= openmmlab
 TORCH_INDEX ?=
 JOBS ?=
 TESTS ?= tests
@@ -9,27 +10,38 @@ WORKERS ?= 2
 BENCH ?=
 DEMO ?=
 
+# One environment for each stack, see environment/stacks.py.
+VENV := .venv$(if $(filter-out openmmlab,$(STACK)),-$(STACK))
+VENVS := .venv .venv-onedl .venv-mmengine-0.11
+
 # Python has to ignore the PYTHON* variables, the user's packages and the current folder (-I); but
 # a script may import what stands beside it (-E -s).
-MODULE := .venv/bin/python -I -m
-SCRIPT := .venv/bin/python -E -s
+MODULE := $(VENV)/bin/python -I -m
+SCRIPT := $(VENV)/bin/python -E -s
 # Processes take files of tests one by one, each isolated as this one; the models of the tests are
 # too small for several threads.
 PYTEST := OMP_NUM_THREADS=1 $(MODULE) pytest --dist loadfile \
-	--tx '$(WORKERS)*popen//python=$(CURDIR)/.venv/bin/python -I'
-INSTALL := $(PYTHON) -E -s environment/install.py \
+	--tx '$(WORKERS)*popen//python=$(CURDIR)/$(VENV)/bin/python -I'
+INSTALL := $(PYTHON) -E -s environment/install.py --stack $(STACK) \
 	$(if $(TORCH_INDEX),--torch-index $(TORCH_INDEX)) $(if $(JOBS),--jobs $(JOBS))
+
+# Tests of all that depends on the stack.
+STACK_TESTS := tests/test_registry.py tests/test_config_bases.py tests/test_compat.py \
+	tests/checkpoints tests/configs tests/tools/test_train.py tests/setup/test_steps.py
 
 # For the programs that Python starts in its turn.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
-.PHONY: help setup develop demo demo-all test test-fast lint bench docs clean
+.PHONY: help setup develop demo demo-all test test-fast test-stack lint bench docs clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo 'Variables:'
 	@echo '  PYTHON       interpreter to start from (python3): 3.11 or 3.12'
+	@echo '  STACK        what to set up and run on, each in an environment of its own:'
+	@echo '               openmmlab (mmcv, mmdet, mmseg; .venv), onedl (maintained forks of them;'
+	@echo '               .venv-onedl), mmengine-0.11 (its release candidate; .venv-mmengine-0.11)'
 	@echo '  TORCH_INDEX  index of CPU builds of torch, where pip would take CUDA packages'
 	@echo '  JOBS         compilers at a time while mmcv is built'
 	@echo '  TESTS        what make test runs, files, folders and options of pytest (tests)'
@@ -55,6 +67,9 @@ test: setup ## run the tests against the installed wheel
 test-fast: setup ## run the tests that are not marked as slow
 	$(PYTEST) -m 'not slow' $(TESTS)
 
+test-stack: setup ## run the tests of what depends on STACK
+	$(PYTEST) $(STACK_TESTS)
+
 lint: setup ## check style and layout
 	$(MODULE) ruff check .
 	$(MODULE) ruff format --check .
@@ -66,7 +81,7 @@ docs: setup ## build the documentation site, with all links checked
 	$(SCRIPT) docs/site/build.py
 
 # .venv-timm is of earlier versions.
-clean: ## remove .venv and caches (the built mmcv stays in the user's cache)
-	rm -rf .venv .venv.old .venv.lock .venv-timm .venv-timm.old
+clean: ## remove all environments and caches (the built mmcv stays in the user's cache)
+	rm -rf $(foreach venv,$(VENVS) .venv-timm,$(venv) $(venv).old $(venv).lock)
 	rm -rf .pytest_cache .ruff_cache build dist site *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

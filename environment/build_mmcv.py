@@ -1,8 +1,8 @@
 """Build a wheel of mmcv with its compiled ops, for the torch of the Python that runs this.
 
-mmdet and mmseg need mmcv < 2.2, of which no wheels exist beyond torch 2.1, and a plain
-`pip install mmcv` builds out of sight of the installed torch and leaves the ops out.
-This builds against the installed torch, in a fraction of the usual time: without debug
+mmdet and mmseg need mmcv < 2.2, of which no wheels exist beyond torch 2.1, and onedl-mmcv has none
+for Python 3.11. A plain `pip install` builds out of sight of the installed torch and leaves the ops
+out. This builds against the installed torch, in a fraction of the usual time: without debug
 information, and with torch's headers parsed once instead of once per file (gcc, CPU ops).
 
 Finished wheels are kept in $MMINLINE_CACHE, else in mminline/ of $XDG_CACHE_HOME or ~/.cache,
@@ -29,8 +29,8 @@ from types import ModuleType
 from cpp_compiler import check_compiler, precompile_header
 from errors import NO_PKG_RESOURCES, UserError, check_disk, user_errors
 from processes import clean_environment, lock, run_logged, show_status
+from stacks import DEFAULT, STACKS
 
-MMCV_VERSION = '2.1.0'
 # Naming CFLAGS makes setuptools drop its own flags, so the optimisation level has to be here.
 OPTIMISATION = '-O2 -g0 -DNDEBUG -fwrapv'
 BUILD_GIGABYTES = 2.0
@@ -41,7 +41,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument('--mmcv-version', default=MMCV_VERSION, help='default: %(default)s')
+    parser.add_argument('--stack', choices=STACKS, default=DEFAULT, help='default: %(default)s')
+    parser.add_argument('--mmcv-version', help='another version than that of the stack')
     parser.add_argument(
         '--cuda', action='store_true', help='the ops for GPUs too (needs nvcc and a CUDA torch)'
     )
@@ -50,7 +51,9 @@ def main() -> None:
     )
     parser.add_argument('--out', type=Path, help='folder that gets a copy of the wheel')
     options = parser.parse_args()
-    wheel = build(options.mmcv_version, options.cuda, options.jobs or default_jobs())
+    stack = STACKS[options.stack]
+    requirement = f'{stack.mmcv}=={options.mmcv_version or stack.mmcv_version}'
+    wheel = build(requirement, options.cuda, options.jobs or default_jobs())
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)
         shutil.copy2(wheel, options.out)
@@ -58,14 +61,20 @@ def main() -> None:
         print(wheel)
 
 
-def build(version: str, with_cuda: bool, jobs: int) -> Path:
-    """Return the wheel from the cache, built first if it is not there."""
+def build(requirement: str, with_cuda: bool, jobs: int) -> Path:
+    """Return the wheel from the cache, built first if it is not there.
+
+    Args:
+        requirement: Distribution and version, as in ``'mmcv==2.1.0'``.
+        with_cuda: Whether to compile the ops for GPUs too.
+        jobs: Number of compilers at a time.
+    """
     torch = import_torch()
-    folder = cache_folder() / wheel_key(version, torch.__version__, with_cuda)
+    folder = cache_folder() / wheel_key(requirement, torch.__version__, with_cuda)
     folder.mkdir(parents=True, exist_ok=True)
     with lock(folder / 'lock', 'Another build of this wheel runs: waiting for it.'):
-        if wheels := sorted(folder.glob('mmcv-*.whl')):
-            print(f'mmcv {version} was built before, in {folder}.', flush=True)
+        if wheels := sorted(folder.glob('*.whl')):
+            print(f'{requirement} was built before, in {folder}.', flush=True)
             return wheels[0]
         environment = build_environment(with_cuda, jobs)
         check_tools(torch, with_cuda, environment['PATH'])
@@ -73,27 +82,28 @@ def build(version: str, with_cuda: bool, jobs: int) -> Path:
         for leftover in folder.glob('build-*/'):  # of a killed build
             shutil.rmtree(leftover, ignore_errors=True)
         with tempfile.TemporaryDirectory(prefix='build-', dir=folder) as work:
-            wheel = compile_wheel(version, Path(work), environment)
+            wheel = compile_wheel(requirement, Path(work), environment)
             check_wheel(wheel)
             # A wheel gets its place when it is whole: no kill can leave a broken one there.
             return wheel.replace(folder / wheel.name)
 
 
-def compile_wheel(version: str, work: Path, environment: dict[str, str]) -> Path:
+def compile_wheel(requirement: str, work: Path, environment: dict[str, str]) -> Path:
     start = time.perf_counter()
-    print(f'Compiling mmcv {version} with {environment["MAX_JOBS"]} jobs.', flush=True)
+    print(f'Compiling {requirement} with {environment["MAX_JOBS"]} jobs.', flush=True)
     header = precompile_header(work, environment)
     if header:
         environment['CFLAGS'] += f' -include {shlex.quote(str(header))}'
     # pip unpacks and compiles below TMPDIR, so the next build finds what a killed one leaves.
     environment['TMPDIR'] = str(work)
-    command = [sys.executable, '-I', '-m', 'pip', 'wheel', f'mmcv=={version}', '--verbose']
+    command = [sys.executable, '-I', '-m', 'pip', 'wheel', requirement, '--verbose']
     # The cache of pip knows nothing of torch's version; build isolation would hide torch.
-    command += ['--no-binary', 'mmcv', '--no-cache-dir', '--no-build-isolation', '--no-deps']
+    distribution = requirement.partition('==')[0]
+    command += ['--no-binary', distribution, '--no-cache-dir', '--no-build-isolation', '--no-deps']
     command += ['--wheel-dir', str(work)]
     run_logged(command, work.parent / 'build.log', environment, compile_progress())
-    print(f'Compiled mmcv {version} in {time.perf_counter() - start:.0f} s.', flush=True)
-    return next(work.glob('mmcv*.whl'))
+    print(f'Compiled {requirement} in {time.perf_counter() - start:.0f} s.', flush=True)
+    return next(work.glob('*.whl'))
 
 
 def build_environment(with_cuda: bool, jobs: int) -> dict[str, str]:
@@ -160,11 +170,12 @@ def cache_folder() -> Path:
     return Path(os.environ.get('MMINLINE_CACHE') or Path(base, 'mminline')).expanduser()
 
 
-def wheel_key(version: str, torch_version: str, with_cuda: bool) -> str:
+def wheel_key(requirement: str, torch_version: str, with_cuda: bool) -> str:
     """Name all that the compiled code depends on; it becomes the name of a folder."""
     ops = 'cuda' if with_cuda else 'cpu'
     python = f'cp{sys.version_info.major}{sys.version_info.minor}'
-    return f'mmcv-{version}_{ops}_torch-{torch_version}_{python}_{sysconfig.get_platform()}'
+    name = requirement.replace('==', '-')
+    return f'{name}_{ops}_torch-{torch_version}_{python}_{sysconfig.get_platform()}'
 
 
 def compile_progress() -> Callable[[str], None]:

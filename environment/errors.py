@@ -6,6 +6,7 @@ Standard library only: this runs before anything is installed.
 import contextlib
 import re
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,6 +52,8 @@ class UserError(Exception):
 @contextlib.contextmanager
 def user_errors(program: str) -> Iterator[None]:
     """End the program with one sentence, not a traceback, where the user can act."""
+    # As Ctrl-C, so that what was started ends too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     except UserError as error:

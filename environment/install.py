@@ -1,4 +1,4 @@
-"""Make or complete ``.venv`` with the whole stack: the program behind ``make setup``.
+"""Make or complete the environment of a stack: the program behind ``make setup``.
 
 Standard library only, as everything in this folder: nothing is installed yet.
 """
@@ -17,21 +17,26 @@ if sys.version_info[:2] not in SUPPORTED:
 
 from errors import user_errors  # noqa: E402
 from processes import lock  # noqa: E402
+from stacks import DEFAULT, STACKS  # noqa: E402
 from steps import ROOT, plan  # noqa: E402
 from virtual_environment import Environment, set_up  # noqa: E402
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        '--stack', choices=STACKS, default=DEFAULT, help='what to install (default: %(default)s)'
+    )
     parser.add_argument('--torch-index', help='index of other builds of torch, such as CPU ones')
     parser.add_argument('--jobs', type=int, help='compilers at a time for mmcv')
     parser.add_argument('--editable', action='store_true', help='link mminline, do not copy it')
     options = parser.parse_args()
+    folder = ROOT / STACKS[options.stack].folder
     message = 'Another set-up works in this folder: waiting for it.'
-    with lock(ROOT / '.venv.lock', message) as descriptor:
+    with lock(folder.with_name(f'{folder.name}.lock'), message) as descriptor:
         # pip inherits the lock: killed alone, this program leaves a pip that still writes.
-        environment = Environment(ROOT / '.venv', inherit=(descriptor,))
-        set_up(environment, plan(options.editable), options)
+        environment = Environment(folder, inherit=(descriptor,))
+        set_up(environment, plan(options.stack, options.editable), options)
 
 
 if __name__ == '__main__':

@@ -11,12 +11,14 @@ import build_mmcv
 from cpp_compiler import check_compiler
 from errors import UserError, check_disk
 from processes import clean_environment
+from stacks import STACKS
 from virtual_environment import Environment, Step
 
 ROOT = Path(__file__).resolve().parent.parent
 PINS = ROOT / 'requirements'
 SHIM = ROOT / 'environment' / 'torchvision_on_cpu.py'
-STACK = ('openmmlab', 'timm', 'export', 'large', 'docs', 'dev')
+# Pins of every stack; its own have its name.
+SHARED = ('mim', 'timm', 'export', 'large', 'docs', 'dev')
 # What the wheel is made of; nothing else can get into it.
 PROJECT = (
     *('mminline', 'configs', 'tools', 'model-index.yml'),
@@ -27,24 +29,24 @@ VENV_GIGABYTES = 3.0
 IMPORT_ALL = 'import mmcv.ops, mmdet.models, mmseg.models, timm'
 
 
-def plan(editable: bool) -> list[Step]:
-    """List the steps; each depends on all before it."""
+def plan(stack: str, editable: bool) -> list[Step]:
+    """List the steps of a stack's set-up; each depends on all before it."""
     venv = fingerprint(str(ROOT), sys.base_prefix, sys.version)
     torch = fingerprint(venv, PINS / 'constraints.txt', PINS / 'torch.txt', SHIM)
-    mmcv = fingerprint(torch, build_mmcv.MMCV_VERSION)
-    stack = fingerprint(mmcv, *(PINS / f'{name}.txt' for name in STACK))
-    project = 'editable' if editable else fingerprint(stack, *project_files())
+    mmcv = fingerprint(torch, *STACKS[stack])
+    packages = fingerprint(mmcv, *(PINS / f'{name}.txt' for name in (stack, *SHARED)))
+    project = 'editable' if editable else fingerprint(packages, *project_files())
     return [
         Step('virtual environment', make_venv, venv),
         Step('torch and torchvision', install_torch, torch),
         Step('mmcv with ops', install_mmcv, mmcv),
-        Step('mmengine, mmdet, mmseg, mim, timm and test tools', install_stack, stack),
+        Step('mmengine, mmdet, mmseg, mim, timm and test tools', install_stack, packages),
         Step('mminline', install_editable if editable else install_project, project),
     ]
 
 
 def make_venv(environment: Environment, options) -> None:
-    if not any(build_mmcv.cache_folder().glob('*/mmcv-*.whl')):
+    if not any(build_mmcv.cache_folder().glob(f'{STACKS[options.stack].mmcv}-*/*.whl')):
         check_compiler()  # now, not after a long download
     check_disk(environment.folder.parent, VENV_GIGABYTES)
     environment.folder.mkdir(exist_ok=True)  # a set-up killed at this point leaves it empty
@@ -69,7 +71,7 @@ def install_shim(environment: Environment) -> None:
 
 def install_mmcv(environment: Environment, options) -> None:
     # -E and -s instead of -I, which would hide the modules beside the program.
-    command = [environment.python, '-E', '-s', build_mmcv.__file__]
+    command = [environment.python, '-E', '-s', build_mmcv.__file__, '--stack', options.stack]
     command += ['--jobs', str(options.jobs)] if options.jobs else []
     with tempfile.TemporaryDirectory() as folder:
         finished = subprocess.run(
@@ -81,7 +83,7 @@ def install_mmcv(environment: Environment, options) -> None:
 
 
 def install_stack(environment: Environment, options) -> None:
-    environment.pip_install(*pinned(*STACK))
+    environment.pip_install(*pinned(options.stack, *SHARED))
     environment.run(environment.python, '-I', '-W', 'ignore', '-c', IMPORT_ALL)
 
 

@@ -37,13 +37,14 @@ def write_wheel(folder: Path, with_ops: bool = True) -> Path:
 
 def test_the_name_of_a_cached_wheel_tells_all_builds_apart(builder):
     keys = {
-        builder.wheel_key('2.1.0', '2.13.0+cpu', with_cuda=False),
-        builder.wheel_key('2.1.0', '2.13.0+cu130', with_cuda=False),
-        builder.wheel_key('2.1.0', '2.13.0+cu130', with_cuda=True),
-        builder.wheel_key('2.0.1', '2.13.0+cpu', with_cuda=False),
+        builder.wheel_key('mmcv==2.1.0', '2.13.0+cpu', with_cuda=False),
+        builder.wheel_key('mmcv==2.1.0', '2.13.0+cu130', with_cuda=False),
+        builder.wheel_key('mmcv==2.1.0', '2.13.0+cu130', with_cuda=True),
+        builder.wheel_key('mmcv==2.0.1', '2.13.0+cpu', with_cuda=False),
+        builder.wheel_key('onedl-mmcv==2.1.0', '2.13.0+cpu', with_cuda=False),
     }
 
-    assert len(keys) == 4
+    assert len(keys) == 5
     python = f'cp{sys.version_info.major}{sys.version_info.minor}'
     assert all(python in key and os.uname().machine in key for key in keys)
 
@@ -58,20 +59,47 @@ def test_the_cache_is_where_the_user_wants_it(builder, monkeypatch):
     assert builder.cache_folder() == Path.home() / '.cache' / 'mminline'
 
 
+@pytest.mark.parametrize(
+    ('words', 'requirement'),
+    [
+        ([], 'mmcv==2.1.0'),
+        (['--stack', 'onedl'], 'onedl-mmcv==2.3.6'),
+        (['--stack', 'onedl', '--mmcv-version', '2.3.5'], 'onedl-mmcv==2.3.5'),
+    ],
+)
+def test_the_stack_says_which_mmcv_is_built(builder, monkeypatch, tmp_path, words, requirement):
+    wanted = []
+
+    def compile_wheel(requirement, work, environment):
+        wanted.append(requirement)
+        return write_wheel(work)
+
+    monkeypatch.setattr(builder, 'compile_wheel', compile_wheel)
+    monkeypatch.setattr(sys, 'argv', ['build_mmcv.py', *words, '--out', str(tmp_path / 'out')])
+    builder.main()
+
+    assert wanted == [requirement]
+    assert (tmp_path / 'out' / WHEEL).exists()
+    (folder,) = (tmp_path / 'cache').iterdir()
+    assert folder.name.startswith(f'{requirement.replace("==", "-")}_cpu_torch-')
+
+
 def test_two_builds_at_once_compile_once(builder, monkeypatch):
     compiled = []
 
-    def compile_wheel(version, work, environment):
-        compiled.append(version)
+    def compile_wheel(requirement, work, environment):
+        compiled.append(requirement)
         time.sleep(0.3)
         return write_wheel(work)
 
     monkeypatch.setattr(builder, 'compile_wheel', compile_wheel)
     with ThreadPoolExecutor() as pool:
-        builds = [pool.submit(builder.build, '2.1.0', with_cuda=False, jobs=1) for _ in range(2)]
+        builds = [
+            pool.submit(builder.build, 'mmcv==2.1.0', with_cuda=False, jobs=1) for _ in range(2)
+        ]
     first, second = (build.result() for build in builds)
 
-    assert compiled == ['2.1.0']
+    assert compiled == ['mmcv==2.1.0']
     assert first == second and first.exists()
 
 
@@ -79,11 +107,11 @@ def test_a_killed_build_leaves_no_wheel_and_the_next_one_cleans_up(builder, monk
     code = (
         f'import sys; sys.path.insert(0, {str(Path(build_mmcv.__file__).parent)!r})\n'
         'import build_mmcv, os, signal\n'
-        'def compile_wheel(version, work, environment):\n'
+        'def compile_wheel(requirement, work, environment):\n'
         f'    (work / {WHEEL!r}).write_bytes(b"half")\n'
         '    os.kill(os.getpid(), signal.SIGKILL)\n'
         'build_mmcv.compile_wheel = compile_wheel\n'
-        'build_mmcv.build("2.1.0", False, 1)'
+        'build_mmcv.build("mmcv==2.1.0", False, 1)'
     )
     killed = subprocess.run([sys.executable, '-c', code])
     cache = tmp_path / 'cache'
@@ -91,7 +119,7 @@ def test_a_killed_build_leaves_no_wheel_and_the_next_one_cleans_up(builder, monk
     assert killed.returncode == -signal.SIGKILL
     assert not list(cache.glob('*/*.whl')) and list(cache.glob('*/build-*'))
     monkeypatch.setattr(builder, 'compile_wheel', lambda _, work, __: write_wheel(work))
-    assert builder.build('2.1.0', with_cuda=False, jobs=1).exists()
+    assert builder.build('mmcv==2.1.0', with_cuda=False, jobs=1).exists()
     assert not list(cache.glob('*/build-*'))
 
 
@@ -99,7 +127,7 @@ def test_a_wheel_without_ops_is_not_kept(builder, monkeypatch, tmp_path):
     monkeypatch.setattr(builder, 'compile_wheel', lambda _, work, __: write_wheel(work, False))
 
     with pytest.raises(errors.UserError, match='without compiled ops'):
-        builder.build('2.1.0', with_cuda=False, jobs=1)
+        builder.build('mmcv==2.1.0', with_cuda=False, jobs=1)
     assert not list((tmp_path / 'cache').glob('*/*.whl'))
 
 
@@ -107,7 +135,7 @@ def test_a_missing_compiler_is_named_with_its_cure(builder, monkeypatch):
     monkeypatch.setenv('CXX', 'no-such-compiler -O3')
 
     with pytest.raises(errors.UserError, match=r'looked for no-such-compiler.*apt install g\+\+'):
-        builder.build('2.1.0', with_cuda=False, jobs=1)
+        builder.build('mmcv==2.1.0', with_cuda=False, jobs=1)
 
 
 def test_missing_python_headers_are_named_with_their_cure(monkeypatch, tmp_path):
@@ -121,21 +149,21 @@ def test_a_missing_torch_is_named_with_its_cure(builder, monkeypatch):
     monkeypatch.setitem(sys.modules, 'torch', None)
 
     with pytest.raises(errors.UserError, match='torch is not installed.*install the torch'):
-        builder.build('2.1.0', with_cuda=False, jobs=1)
+        builder.build('mmcv==2.1.0', with_cuda=False, jobs=1)
 
 
 def test_setuptools_without_pkg_resources_is_named_with_its_cure(builder, monkeypatch):
     monkeypatch.setattr(builder.importlib.util, 'find_spec', lambda name: None)
 
     with pytest.raises(errors.UserError, match='no pkg_resources.*setuptools>=77,<82'):
-        builder.build('2.1.0', with_cuda=False, jobs=1)
+        builder.build('mmcv==2.1.0', with_cuda=False, jobs=1)
 
 
 def test_too_little_disk_is_said_before_compiling(builder, monkeypatch):
     monkeypatch.setattr(errors, 'free_gigabytes', lambda folder: 0.5)
 
     with pytest.raises(errors.UserError, match='0.5 GB free and 2.0 GB are needed'):
-        builder.build('2.1.0', with_cuda=False, jobs=1)
+        builder.build('mmcv==2.1.0', with_cuda=False, jobs=1)
 
 
 def test_cuda_ops_need_a_cuda_torch(builder, monkeypatch):
@@ -143,7 +171,7 @@ def test_cuda_ops_need_a_cuda_torch(builder, monkeypatch):
 
     monkeypatch.setattr(torch.version, 'cuda', None)
     with pytest.raises(errors.UserError, match='needs a CUDA build of torch'):
-        builder.build('2.1.0', with_cuda=True, jobs=1)
+        builder.build('mmcv==2.1.0', with_cuda=True, jobs=1)
 
 
 def test_an_unreachable_index_is_named_with_its_cure(builder, monkeypatch):
@@ -159,7 +187,7 @@ def test_an_unreachable_index_is_named_with_its_cure(builder, monkeypatch):
     monkeypatch.setattr(builder, 'precompile_header', lambda work, environment: None)
 
     with pytest.raises(errors.UserError, match='package index cannot be reached'):
-        builder.build('2.1.0', with_cuda=False, jobs=1)
+        builder.build('mmcv==2.1.0', with_cuda=False, jobs=1)
 
 
 @pytest.mark.parametrize('with_cuda, gcc', [(True, True), (False, False)])

@@ -4,6 +4,7 @@ import os
 import runpy
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,15 +18,26 @@ INSTALL = Path(__file__).parents[2] / 'environment' / 'install.py'
 
 def test_too_little_disk_and_a_missing_compiler_are_said_before_any_download(monkeypatch, tmp_path):
     monkeypatch.setenv('MMINLINE_CACHE', str(tmp_path / 'cache'))
-    environment = Environment(tmp_path / '.venv')
+    environment, options = Environment(tmp_path / '.venv'), SimpleNamespace(stack='openmmlab')
     monkeypatch.setattr(errors, 'free_gigabytes', lambda folder: 1.0)
     with pytest.raises(errors.UserError, match='1.0 GB free and 3.0 GB are needed'):
-        steps.make_venv(environment, options=None)
+        steps.make_venv(environment, options)
 
     monkeypatch.setenv('CXX', 'no-such-compiler')
     with pytest.raises(errors.UserError, match='No C.. compiler was found'):
-        steps.make_venv(environment, options=None)
+        steps.make_venv(environment, options)
     assert not environment.folder.exists()
+
+
+def test_a_wheel_of_another_stack_does_not_replace_the_compiler(monkeypatch, tmp_path):
+    monkeypatch.setenv('MMINLINE_CACHE', str(tmp_path))
+    monkeypatch.setenv('CXX', 'no-such-compiler')
+    cached = tmp_path / 'mmcv-2.1.0_cpu' / 'mmcv-2.1.0.whl'
+    cached.parent.mkdir()
+    cached.touch()
+
+    with pytest.raises(errors.UserError, match='No C.. compiler was found'):
+        steps.make_venv(Environment(tmp_path / 'new'), SimpleNamespace(stack='onedl'))
 
 
 @pytest.mark.parametrize('version', [(3, 6), (3, 10), (3, 13)])

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from stacks import STACKS
+
 ROOT = Path(__file__).parents[2]
 TARGETS = (
     'setup',
@@ -17,6 +19,7 @@ TARGETS = (
     'demo-all',
     'test',
     'test-fast',
+    'test-stack',
     'lint',
     'bench',
     'docs',
@@ -32,7 +35,8 @@ sys.exit(int(os.environ.get({name!r}, 0)))
 
 def run_make(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess:
     """Run make as if no other make were around it."""
-    around = ('MAKEFLAGS', 'MAKEOVERRIDES', 'MFLAGS', 'TESTS', 'WORKERS', 'TORCH_INDEX', 'JOBS')
+    around = ('MAKEFLAGS', 'MAKEOVERRIDES', 'MFLAGS')
+    around += ('STACK', 'TESTS', 'WORKERS', 'TORCH_INDEX', 'JOBS')
     alone = {name: value for name, value in os.environ.items() if name not in around}
     command = ['make', '-C', folder, f'PYTHON={sys.executable}', *arguments]
     return subprocess.run(command, env=alone | variables, capture_output=True, text=True)
@@ -42,7 +46,8 @@ def run_make(folder: Path, *arguments: str, **variables: str) -> subprocess.Comp
 def project(tmp_path):
     """A folder with the Makefile, whose set-up and Python only note their arguments."""
     shutil.copy2(ROOT / 'Makefile', tmp_path)
-    for path in ('environment/install.py', '.venv/bin/python'):
+    pythons = [f'{stack.folder}/bin/python' for stack in STACKS.values()]
+    for path in ('environment/install.py', *pythons):
         program = tmp_path / path
         program.parent.mkdir(parents=True)
         file = str(tmp_path / f'{program.stem}.json')
@@ -59,15 +64,17 @@ def arguments(project: Path, program: str) -> list[str]:
 @pytest.mark.parametrize(
     ('words', 'expected'),
     [
-        (['setup'], []),
-        (['setup', 'TORCH_INDEX=here', 'JOBS=2'], ['--torch-index', 'here', '--jobs', '2']),
-        (['develop'], ['--editable']),
-        (['lint', 'JOBS=1'], ['--jobs', '1']),
+        (['setup'], ['openmmlab']),
+        (['setup', 'STACK=onedl'], ['onedl']),
+        (['setup', 'TORCH_INDEX=here'], ['openmmlab', '--torch-index', 'here']),
+        (['test', 'STACK=onedl', 'JOBS=2'], ['onedl', '--jobs', '2']),
+        (['develop'], ['openmmlab', '--editable']),
+        (['lint', 'JOBS=1'], ['openmmlab', '--jobs', '1']),
     ],
 )
 def test_variables_reach_the_set_up(project, words, expected):
     assert run_make(project, *words).returncode == 0
-    assert arguments(project, 'install') == expected
+    assert arguments(project, 'install') == ['--stack', *expected]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +92,25 @@ def test_pytest_gets_what_was_asked_for_isolated_from_the_sources(project, words
     assert arguments(project, 'python') == ['-I', '-m', 'pytest', *workers, *expected]
 
 
-@pytest.mark.parametrize('target', ['test', 'test-fast', 'lint'])
+@pytest.mark.parametrize('stack', STACKS)
+def test_each_stack_is_tested_in_its_environment(project, stack):
+    for other in STACKS.keys() - {stack}:
+        (project / STACKS[other].folder / 'bin' / 'python').unlink()
+    assert run_make(project, 'test', f'STACK={stack}').returncode == 0
+
+    python = f'{project}/{STACKS[stack].folder}/bin/python'
+    assert f'2*popen//python={python} -I' in arguments(project, 'python')
+
+
+def test_the_tests_of_a_stack_are_there(project):
+    assert run_make(project, 'test-stack', 'STACK=onedl').returncode == 0
+    paths = arguments(project, 'python')[7:]
+
+    assert 'tests/configs' in paths
+    assert all((ROOT / path).exists() for path in paths)
+
+
+@pytest.mark.parametrize('target', ['test', 'test-fast', 'test-stack', 'lint'])
 def test_a_failure_is_the_failure_of_make(project, target):
     assert run_make(project, target, STATUS_OF_PYTHON='1').returncode != 0
     assert run_make(project, target).returncode == 0
@@ -97,8 +122,9 @@ def test_nothing_runs_after_a_set_up_that_failed(project):
 
 
 def test_clean_removes_environments_also_those_of_earlier_versions(project):
-    for name in ('.venv.old', '.venv-timm', '.venv-timm.old', 'environment/__pycache__', 'build'):
+    for name in ('.venv.old', '.venv-onedl.old', '.venv-timm', 'environment/__pycache__', 'build'):
         (project / name).mkdir()
+    (project / '.venv-onedl.lock').touch()
     assert run_make(project, 'clean').returncode == 0
 
     files = [str(path.relative_to(project)) for path in project.rglob('*')]
@@ -111,3 +137,4 @@ def test_make_alone_prints_a_line_for_each_target():
     for target in TARGETS:
         assert f'make {target} ' in listed
     assert 'PYTHON ' in listed and 'TORCH_INDEX ' in listed
+    assert all(name in listed and stack.folder in listed for name, stack in STACKS.items())

@@ -1,6 +1,7 @@
 """Set-up in steps: finished ones are not repeated, interrupted ones never taken for finished."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -129,3 +130,27 @@ def test_a_program_that_outlives_the_set_up_still_holds_its_lock(tmp_path):
         orphan.kill()
         orphan.wait()
     assert waiter.wait(timeout=60) == 0
+
+
+@pytest.mark.parametrize('ending', [signal.SIGINT, signal.SIGTERM])
+def test_a_set_up_that_is_ended_takes_its_programs_along(tmp_path, ending):
+    log = tmp_path / 'log'
+    code = (
+        f'import os, pathlib, sys; sys.path.insert(0, {str(ENVIRONMENT)!r})\n'
+        'import errors, processes\n'
+        'command = ["sh", "-c", "echo $$; exec sleep 60"]\n'
+        'with errors.user_errors("setup"):\n'
+        f'    processes.run_logged(command, pathlib.Path({str(log)!r}), dict(os.environ), print)'
+    )
+    program = subprocess.Popen(
+        [sys.executable, '-u', '-c', code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    started = int(program.stdout.readline())
+    program.send_signal(ending)
+
+    assert 'setup: interrupted' in program.communicate(timeout=60)[1]
+    with pytest.raises(ProcessLookupError):
+        os.kill(started, 0)
