@@ -12,18 +12,29 @@ ROOT = Path(__file__).parent
 
 # mmengine reads `mmdet::` bases through pkg_resources, gone in setuptools 82.
 SETUPTOOLS = 'setuptools>=77,<82'
-# Not among the base dependencies: the stack also exists under other distribution names, and pip
-# would overwrite it.
-OPENMMLAB = [
-    'mmengine>=0.10.7,<1',
-    'mmcv>=2.1.0,<2.2',  # mmdet and mmseg refuse 2.2
-    'mmdet>=3.3.0,<3.4',
-    'mmsegmentation>=1.2.2,<1.3',
-    'ftfy',  # mmseg imports this and the next, and declares neither
+# What mminline imports beside the stack, and what the stack imports and does not declare.
+BESIDE = [
+    'ftfy',  # mmseg imports this and the next
     'regex',
     'pycocotools',  # writes the masks of the data set that mminline draws
     'matplotlib',  # draws the figures of mminline.analysis
     SETUPTOOLS,
+]
+# Neither stack is among the base dependencies: they hold the same modules under the names of other
+# distributions, and pip would install one over the other.
+OPENMMLAB = [
+    'mmengine>=0.10.7,<0.11',  # 0.11 has release candidates only, see docs/stacks.md
+    'mmcv>=2.1.0,<2.2',  # mmdet and mmseg refuse 2.2
+    'mmdet>=3.3.0,<3.4',
+    'mmsegmentation>=1.2.2,<1.3',
+    *BESIDE,
+]
+ONEDL = [
+    'onedl-mmengine>=0.10.12,<0.11',
+    'onedl-mmcv>=2.3.6,<2.4',
+    'onedl-mmdetection>=3.5.1,<3.6',
+    'onedl-mmsegmentation>=1.4.2,<1.5',
+    *BESIDE,
 ]
 
 
@@ -76,6 +87,7 @@ setup(
     ],
     extras_require={
         'openmmlab': OPENMMLAB,
+        'onedl': ONEDL,
         # Later openxlab insists on setuptools 60.
         'mim': [*OPENMMLAB, 'openmim>=0.3.9', 'openxlab<0.0.12'],
         'timm': ['timm>=1.0.15', 'torchvision'],  # the oldest that was tried
