@@ -99,7 +99,7 @@ def train_cases(shape: tuple[int, int], batch: int) -> list[Case]:
 
 
 def padding_cases(shape: tuple[int, int], batch: int) -> list[Case]:
-    """Forward and backward pass of InLine-PVT with and without ``ignore_padding``.
+    """InLine-PVT with and without ``ignore_padding``: training step, and inference of small images.
 
     Large images of different size, small ones, where fixed costs count most, and small ones of
     one size, where the option has nothing to do.
@@ -110,18 +110,24 @@ def padding_cases(shape: tuple[int, int], batch: int) -> list[Case]:
         _padding_case(f'PVT-T, {batch} sizes', shape, large, 'tiny'),
         _padding_case('PVT nano, 8 sizes', SMALL, small, NANO),
         _padding_case('PVT nano, 8 of one size', SMALL, partial(builders.random_image, 8), NANO),
+        _padding_case('PVT nano, 8 sizes', SMALL, small, NANO, Inference),
     ]
 
 
 def _padding_case(
-    name: str, shape: tuple[int, int], make_input: Callable, arch: str | dict
+    name: str,
+    shape: tuple[int, int],
+    make_input: Callable,
+    arch: str | dict,
+    runner: type = TrainStep,
 ) -> Case:
     ours = partial(builders.inline_backbone, InLinePVT, arch=arch)
     candidates = [
-        Candidate('ours', TrainStep, ours),
-        Candidate('ours, padding computed', TrainStep, partial(ours, ignore_padding=False)),
+        Candidate('ours', runner, ours),
+        Candidate('ours, padding computed', runner, partial(ours, ignore_padding=False)),
     ]
-    return Case(f'Training step of {name}', shape, make_input, candidates)
+    task = 'Training step' if runner is TrainStep else 'Inference'
+    return Case(f'{task} of {name}', shape, make_input, candidates)
 
 
 def scale_cases(sides: list[int], batch: int) -> list[Case]:
@@ -221,7 +227,7 @@ BENCHMARKS = {
         dict(shape=[512, 640], batch=2, repeats=10),
     ),
     'padding': Benchmark(
-        'forward and backward pass of InLine-PVT for images of different size',
+        'InLine-PVT for images of different size: training step, and inference of small ones',
         padding_cases,
         dict(shape=[800, 1067], batch=4, repeats=5),
     ),

@@ -12,8 +12,17 @@ from torch import Tensor, nn
 
 from ..layers import Block
 from . import exported, fused, packed, slabs, streamed
-from .decision import Decision, can_read, choose, is_exporting, is_forced_plain, is_recording
-from .packed import Group, pack, unpack
+from .decision import (
+    Decision,
+    autocasts,
+    can_read,
+    choose,
+    find_observer,
+    is_exporting,
+    is_forced_plain,
+    is_recording,
+)
+from .groups import Group, find_covered, from_grids, pack, to_grids, unpack
 from .slabs import spatial_parallel
 
 __all__ = [
@@ -21,12 +30,16 @@ __all__ = [
     'Group',
     'can_read',
     'choose',
+    'find_covered',
+    'find_observer',
+    'from_grids',
     'is_forced_plain',
     'is_recording',
     'pack',
     'run',
     'run_packed',
     'spatial_parallel',
+    'to_grids',
     'unpack',
 ]
 
@@ -62,7 +75,7 @@ def run(
 def run_packed(
     block: nn.Module, x_1LC: Tensor, groups: Sequence[Group], streaming: bool | None = None
 ) -> Tensor:
-    """Run a block on images of several sizes: all at once if the fused form fits.
+    """Run a block on images of several sizes: all at once if a fast form fits.
 
     Args:
         block: ``Block``.
@@ -71,9 +84,9 @@ def run_packed(
         streaming: As for ``run``.
     """
     parts = unpack(x_1LC, groups)
-    # One decision for all: in training, the size of an image has no influence on it.
+    # One decision for all: the size of an image only decides between these two.
     decision = choose(block, parts[0], groups[0].hw_shape, streaming)
-    if decision.name == 'fused':
+    if decision.name in ('fused', 'streamed') and not autocasts(x_1LC):
         return packed.run(block, x_1LC, groups, decision.one_pass)
     return pack(
         [

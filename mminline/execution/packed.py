@@ -2,11 +2,11 @@
 
 The tokens of all images lie one behind the other. What treats each token by itself (norms, products
 with weights, the MLP) runs once for all of them, which costs less than a pass for each size. Means,
-covariances and the 3x3 step belong to an image.
+covariances and the 3x3 step belong to an image. Where images have few tokens, these run in grids
+of one size, in which tokens around an image are left out.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -17,33 +17,9 @@ from ..layers import Block, InLineAttention
 from ..layers.functional import fold_attention, local_residual
 from ..layers.statistics import token_mean, upcast
 from .covariance import values_and_covariance
+from .groups import Group, find_covered, from_grids, pack, to_grids, unpack
 from .linear import linear
 from .mlp import run_mlp
-
-
-class Group(NamedTuple):
-    """Images of one size: how many, and the height and width of their grids."""
-
-    batch: int
-    hw_shape: tuple[int, int]
-
-    @property
-    def num_tokens(self) -> int:
-        return self.batch * self.hw_shape[0] * self.hw_shape[1]
-
-
-def pack(parts: Sequence[Tensor]) -> Tensor:
-    """Put the tokens of groups, ``(B, L, C)`` each, one behind the other, ``(1, L, C)``."""
-    return torch.cat([part_BLC.flatten(0, 1) for part_BLC in parts])[None]
-
-
-def unpack(x_1LC: Tensor, groups: Sequence[Group]) -> list[Tensor]:
-    """Undo ``pack``, without a copy."""
-    parts = x_1LC[0].split([group.num_tokens for group in groups])
-    return [
-        part_LC.unflatten(0, (group.batch, -1))
-        for part_LC, group in zip(parts, groups, strict=True)
-    ]
 
 
 def run(block: Block, x_1LC: Tensor, groups: Sequence[Group], one_pass: bool) -> Tensor:
@@ -72,35 +48,55 @@ def _drop_path(block: Block, x_1LC: Tensor, groups: Sequence[Group]) -> Tensor:
     """Skip a branch for some images."""
     if isinstance(block.drop_path, nn.Identity):
         return x_1LC
-    return pack([block.drop_path(part_BLC) for part_BLC in unpack(x_1LC, groups)])
+    batches = [group.batch for group in groups]
+    factors = block.drop_path(x_1LC.new_ones(sum(batches), 1, 1)).split(batches)
+    lengths = [group.num_tokens // group.batch for group in groups]
+    return x_1LC * pack([part.expand(-1, L, -1) for part, L in zip(factors, lengths, strict=True)])
 
 
 def _run_attention(
     layer: nn.Module, x_1LC: Tensor, groups: Sequence[Group], one_pass: bool
 ) -> Tensor:
-    parts = unpack(x_1LC, groups)
     shapes = [group.hw_shape for group in groups]
     if type(layer) is not InLineAttention or any(map(layer.windows, shapes)):
+        parts = unpack(x_1LC, groups)
         return pack([layer(part, shape) for part, shape in zip(parts, shapes, strict=True)])
     one_pass = one_pass and not torch.is_grad_enabled()
-    x_mean_B1C = torch.cat([token_mean(part_BLC) for part_BLC in parts])
-    if layer.can_fold(x_1LC.shape[1] // len(x_mean_B1C)):
-        mixed, values = _mix_folded(layer, parts, x_mean_B1C, one_pass)
-    else:
-        qkv = unpack(linear(layer.qkv, x_1LC, one_pass), groups)
-        mixed, values = zip(*map(layer.mix_qkv, qkv), strict=True)
+    # One form for all images: that of their mean size.
+    folds = layer.can_fold(x_1LC.shape[1] // sum(group.batch for group in groups))
+    mix = _mix_folded if folds else _mix_in_grids
+    return layer.drop(linear(layer.proj, mix(layer, x_1LC, groups, one_pass), one_pass))
+
+
+def _mix_in_grids(
+    layer: InLineAttention, x_1LC: Tensor, groups: Sequence[Group], one_pass: bool
+) -> Tensor:
+    """Mix by the paper's equation, all images at once.
+
+    With few tokens a channel, nearly all work is in the products with weights; that on the tokens
+    around an image costs less than calls for each size.
+    """
+    hw_shape = tuple(map(max, zip(*(group.hw_shape for group in groups), strict=True)))
+
+    def spread(tokens_1LC: Tensor) -> Tensor:
+        return to_grids(tokens_1LC, groups, hw_shape).flatten(1, 2)
+
+    is_covered_BHW = find_covered(groups, hw_shape, x_1LC.device)
+    valid_BL1 = is_covered_BHW.flatten(1).unsqueeze(2).to(x_1LC.dtype)
+    mixed_BLC, v_BLC = layer.mix_qkv(spread(linear(layer.qkv, x_1LC, one_pass)), valid_BL1)
     if layer.local_kernel is not None:
-        kernels = layer.make_kernel(x_mean_B1C).split([group.batch for group in groups])
-        steps = map(local_residual, values, kernels, shapes)
-        mixed = [mixed_BLC + local_BLC for mixed_BLC, local_BLC in zip(mixed, steps, strict=True)]
-    return layer.drop(linear(layer.proj, pack(mixed), one_pass))
+        kernel_BC33 = layer.make_kernel(token_mean(spread(x_1LC), valid_BL1))
+        mixed_BLC = mixed_BLC + local_residual(v_BLC, kernel_BC33, hw_shape)
+    return from_grids(mixed_BLC.unflatten(1, hw_shape), groups)
 
 
 def _mix_folded(
-    layer: InLineAttention, parts: Sequence[Tensor], x_mean_B1C: Tensor, one_pass: bool
-) -> tuple[list[Tensor], Sequence[Tensor]]:
-    """Mix by the folded form; returns mixed values and values of each group."""
-    sizes, qkv = [len(part_BLC) for part_BLC in parts], layer.qkv
+    layer: InLineAttention, x_1LC: Tensor, groups: Sequence[Group], one_pass: bool
+) -> Tensor:
+    """Mix by the folded form, size by size but for the weights."""
+    parts, qkv = unpack(x_1LC, groups), layer.qkv
+    sizes = [group.batch for group in groups]
+    x_mean_B1C = torch.cat([token_mean(part_BLC) for part_BLC in parts])
     v_weight, v_bias = qkv.weight.chunk(3)[2], qkv.bias.chunk(3)[2]
     pairs = [
         values_and_covariance(part_BLC, mean_B1C, v_weight, v_bias, one_pass)
@@ -111,5 +107,9 @@ def _mix_folded(
     folded = fold_attention(
         torch.cat(covariances), v_mean_B1C, qkv.weight, qkv.bias, layer.num_heads, layer.scale
     )
-    mixings, offsets = (part.to(parts[0].dtype).split(sizes) for part in folded)
-    return list(map(torch.baddbmm, offsets, parts, mixings)), values
+    mixings, offsets = (part.to(x_1LC.dtype).split(sizes) for part in folded)
+    if layer.local_kernel is not None:
+        kernels = layer.make_kernel(x_mean_B1C).split(sizes)
+        shapes = [group.hw_shape for group in groups]
+        offsets = map(local_residual, values, kernels, shapes, offsets)
+    return pack(list(map(torch.baddbmm, offsets, parts, mixings)))

@@ -6,9 +6,11 @@ from torch.testing import assert_close
 
 from helpers.tiny import build, gradients, image, randomize, weighted_sum
 from mminline import execution
-from mminline.execution import Group, pack, packed, unpack
+from mminline.execution import Group, from_grids, pack, packed, to_grids, unpack
+from mminline.execution.groups import _number_covered
 from mminline.layers import Block, InLineAttention, SoftmaxAttention
 from mminline.models import InLinePVT
+from mminline.models.backbones import pyramid_backbone
 
 # The second is too small to be folded, and for windows of 4.
 GROUPS = [Group(2, (6, 9)), Group(1, (3, 4)), Group(3, (8, 7))]
@@ -104,18 +106,77 @@ def test_drop_path_skips_a_branch_for_whole_images():
     assert skipped.any() and not skipped.all()
 
 
-def test_a_backbone_packs_in_training_unless_somebody_watches_its_stages(calls):
-    model = build(InLinePVT)
+def test_grids_hold_packed_tokens_and_zeros_around_them():
+    x = packed_tokens()
+    grids = to_grids(x, GROUPS, (9, 10))
+
+    assert grids.shape == (6, 9, 10, 8)
+    assert grids.count_nonzero() == x.count_nonzero() == x.numel()
+    assert_close(from_grids(grids, GROUPS), x, rtol=0, atol=0)
+    first, second, _ = unpack(x, GROUPS)
+    assert_close(grids[1, :6, :9].flatten(0, 1), first[1], rtol=0, atol=0)
+    assert_close(grids[2, :3, :4].flatten(0, 1), second[0], rtol=0, atol=0)
+
+
+def test_the_way_into_grids_and_back_has_derivatives_of_any_order():
+    groups = [Group(1, (2, 1)), Group(2, (1, 3))]
+    x = image(1, 8, 2, dtype=torch.float64).requires_grad_()
+
+    def there(x):
+        return to_grids(x, groups, (3, 3)) ** 3
+
+    def back(x):
+        return from_grids(to_grids(x, groups, (3, 3)) + 1, groups) ** 3
+
+    for function in (there, back):
+        assert torch.autograd.gradcheck(function, x)
+        assert torch.autograd.gradgradcheck(function, x)
+
+
+@pytest.fixture
+def model_and_batch():
     batch = image(2, 3, 64, 96)
     batch[1, :, 40:] = 0
+    return build(InLinePVT), batch
+
+
+def test_a_backbone_packs_in_training_and_small_images_in_inference(
+    model_and_batch, calls, monkeypatch
+):
+    model, batch = model_and_batch
     depth = sum(len(stage.blocks) for stage in model.stages)
     expected = model(batch)
     assert len(calls) == depth
-    with torch.no_grad():
-        assert_close(model(batch), expected, rtol=1e-4, atol=1e-4)
-    shapes = []
-    model.stages[0].register_forward_hook(lambda *args: shapes.append(args[2][1]))
-    assert_close(model(batch), expected, rtol=1e-4, atol=1e-4)
+    model.eval()
+    for small, count in ((64 * 96 + 40 * 96, 2 * depth), (64 * 96 + 40 * 96 - 1, 2 * depth)):
+        monkeypatch.setattr(pyramid_backbone, 'SMALL', small)
+        with torch.no_grad():
+            assert_close(model(batch), expected, rtol=1e-4, atol=1e-4)
+        assert len(calls) == count
 
-    assert len(calls) == depth
-    assert shapes == [(16, 24), (10, 24)]
+
+def test_indices_that_inference_made_serve_training(model_and_batch):
+    model, batch = model_and_batch
+    _number_covered.cache_clear()
+    with torch.inference_mode():
+        expected = model(batch)
+    maps = model(batch)
+    weighted_sum(maps).backward()
+
+    assert_close(maps, tuple(part.clone() for part in expected), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize('part', ['stages.0', 'stages.0.embed', 'stages.0.embed.proj'])
+def test_stages_and_embeddings_that_somebody_watches_are_called_size_by_size(
+    part, model_and_batch, calls
+):
+    model, batch = model_and_batch
+    expected = model(batch)
+    calls.clear()
+    heights = []
+    model.get_submodule(part).register_forward_hook(
+        lambda module, inputs, output: heights.append(inputs[0].shape[2])
+    )
+
+    assert_close(model(batch), expected, rtol=1e-4, atol=1e-4)
+    assert not calls and heights == [64, 40]

@@ -6,7 +6,7 @@ from torch.testing import assert_close
 
 from helpers.tiny import BACKBONES, PYRAMIDS, build, gradients, weighted_sum
 from mminline.models import InLineDeiT, InLinePVT, InLineSwin
-from mminline.models.backbones import padding
+from mminline.models.backbones import padding, pyramid_backbone
 
 pytestmark = pytest.mark.slow
 
@@ -73,7 +73,9 @@ def assert_maps_of_each_alone(model, images, batch, tolerance, plain=None):
 @pytest.mark.parametrize('dtype', TOLERANCES)
 @pytest.mark.parametrize('sizes', BATCHES.values(), ids=BATCHES)
 @pytest.mark.parametrize(('backbone', 'options'), CASES)
-def test_maps_are_those_of_the_image_alone_and_zero_elsewhere(backbone, options, sizes, dtype):
+def test_maps_are_those_of_the_image_alone_and_zero_elsewhere(
+    backbone, options, sizes, dtype, monkeypatch
+):
     model = build(backbone, **options).to(dtype)
     plain = build(backbone, ignore_padding=False, **options).to(dtype)
     images = draw(sizes, dtype)
@@ -81,6 +83,11 @@ def test_maps_are_those_of_the_image_alone_and_zero_elsewhere(backbone, options,
         model.train(training)
         plain.train(training)
         with torch.set_grad_enabled(training):
+            assert_maps_of_each_alone(model, images, pad(images), TOLERANCES[dtype], plain)
+    if backbone in PYRAMIDS:
+        # Large images run size by size.
+        monkeypatch.setattr(pyramid_backbone, 'SMALL', 0)
+        with torch.no_grad():
             assert_maps_of_each_alone(model, images, pad(images), TOLERANCES[dtype], plain)
 
 
@@ -244,19 +251,23 @@ def test_batches_without_padding_run_at_once_after_a_look_at_the_edges(monkeypat
 
 def test_images_of_one_size_run_together(monkeypatch):
     model = build(InLinePVT).double()
-    batches, run_batches = [], model._run_batches
+    packed, passes, run_packed, run_stages = [], [], model._run_packed, model._run_stages
     monkeypatch.setattr(
-        model, '_run_batches', lambda parts: batches.extend(parts) or run_batches(parts)
+        model, '_run_packed', lambda *args: packed.append(args) or run_packed(*args)
     )
+    monkeypatch.setattr(model, '_run_stages', lambda part: passes.append(part) or run_stages(part))
     images = draw(BATCHES['groups'])
     model(pad(images))
+    monkeypatch.setattr(pyramid_backbone, 'SMALL', 0)
+    with torch.no_grad():
+        model(pad(images))
 
-    assert [tuple(batch.shape) for batch in batches] == [
-        (2, 3, 50, 64),
-        (1, 3, 63, 37),
-        (1, 3, 64, 64),
-    ]
-    assert_close(batches[0], torch.cat([images[0], images[2]]), rtol=0, atol=0)
+    ((batch, members),) = packed
+    assert members == {(50, 64): [0, 2], (63, 37): [1], (64, 64): [3]}
+    assert_close(batch, pad(images)[[0, 2, 1, 3]], rtol=0, atol=0)
+    shapes = [(2, 3, 50, 64), (1, 3, 63, 37), (1, 3, 64, 64)]
+    assert [tuple(part.shape) for part in passes] == shapes
+    assert_close(passes[0], torch.cat([images[0], images[2]]), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize('backbone', BACKBONES)

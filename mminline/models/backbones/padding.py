@@ -5,7 +5,7 @@ every cell of an image, and its result would depend on its neighbours in the bat
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from numbers import Real
 
 import torch
@@ -71,8 +71,16 @@ def _find_ends(image_BCHW: Tensor, axis: int, pad_value: float, smallest: int) -
     return torch.where(ends_B == 0, count, ends_B.clamp(min=smallest))
 
 
-def run_at_own_sizes(
-    run: Callable[[Sequence[Tensor]], Iterable[Sequence[Tensor]]],
+def group_by_size(sizes: Sequence[tuple[int, int]]) -> dict[tuple[int, int], list[int]]:
+    """Find the images of each size, in the order in which the sizes occur."""
+    members = {}
+    for index, size in enumerate(sizes):
+        members.setdefault(size, []).append(index)
+    return members
+
+
+def run_size_by_size(
+    run: Callable[[Tensor], Sequence[Tensor]],
     image_BCHW: Tensor,
     sizes: Sequence[tuple[int, int]],
     strides: Sequence[int],
@@ -80,7 +88,7 @@ def run_at_own_sizes(
     """Run images without their padding and put their maps into maps of the batch's size.
 
     Args:
-        run: From batches, each of images of one size, to the maps of each, one for each stride.
+        run: From images of one size to their maps, one for each stride.
         image_BCHW: The batch.
         sizes: Height and width of each image.
         strides: Strides of the maps.
@@ -88,14 +96,9 @@ def run_at_own_sizes(
     Returns:
         A map for each stride, zero where an image is not.
     """
-    members = {}
-    for index, size in enumerate(sizes):
-        members.setdefault(size, []).append(index)
-    batches = [
-        image_BCHW[indices, :, :height, :width] for (height, width), indices in members.items()
-    ]
     outputs = None
-    for indices, maps in zip(members.values(), run(batches), strict=True):
+    for (height, width), indices in group_by_size(sizes).items():
+        maps = run(image_BCHW[indices, :, :height, :width])
         indices_B = torch.tensor(indices, device=image_BCHW.device)
         if outputs is None:
             outputs = [_zeros(image_BCHW, *pair) for pair in zip(maps, strides, strict=True)]

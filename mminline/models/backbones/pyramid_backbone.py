@@ -1,14 +1,19 @@
 """Template of the pyramids: a map at stride 4, 8, 16, 32 from each stage."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
+from ... import execution
 from ...execution.slabs import SlabShape
-from ...layers.as_built import find_change
-from .stage import Stage, to_map
+from .padding import group_by_size
+from .stage import is_changed, to_map
 from .template import Backbone
+
+# Pixels of a batch up to which images of several sizes run together in inference.
+SMALL = 2**18
 
 
 class PyramidBackbone(Backbone):
@@ -42,26 +47,63 @@ class PyramidBackbone(Backbone):
                 outputs.append(to_map(self.output_norm(x_BLC, index), hw_shape).contiguous())
         return tuple(outputs)
 
-    def _run_batches(self, batches: Sequence[Tensor]) -> Iterable[Sequence[Tensor]]:
-        """Compute the maps of several batches, each of another size.
+    def _run_at_own_sizes(
+        self, image_BCHW: Tensor, sizes: Sequence[tuple[int, int]]
+    ) -> tuple[Tensor, ...]:
+        if not self._can_pack(sizes):
+            return super()._run_at_own_sizes(image_BCHW, sizes)
+        members = group_by_size(sizes)
+        order = [index for indices in members.values() for index in indices]
+        if order == sorted(order):
+            return self._run_packed(image_BCHW, members)
+        places = [order.index(index) for index in range(len(order))]
+        return tuple(part[places] for part in self._run_packed(image_BCHW[order], members))
 
-        In training all of them go through a stage together, which saves the fixed cost of passes.
-        Without gradients one after the other needs less memory.
-        """
-        stages = self.stages[: self.out_indices[-1] + 1]
-        # A stage that is wrapped, or has hooks, has to be called.
-        changes = (find_change(stage, Stage, ('forward',)) for stage in stages)
-        if len(batches) == 1 or not torch.is_grad_enabled() or any(changes):
-            return super()._run_batches(batches)
-        outputs = [[] for _ in batches]
-        for index, stage in enumerate(stages):
-            parts = stage.run_parts(batches)
-            batches = [to_map(*part) for part in parts]
+    def _can_pack(self, sizes: Sequence[tuple[int, int]]) -> bool:
+        """Whether all images go through a stage together, which saves the fixed cost of passes."""
+        if len(set(sizes)) == 1 or execution.find_observer():
+            return False
+        # Without gradients one size after the other needs less memory.
+        if not torch.is_grad_enabled() and sum(map(math.prod, sizes)) > SMALL:
+            return False
+        return not any(map(is_changed, self.stages[: self.out_indices[-1] + 1]))
+
+    def _run_packed(
+        self, image_BCHW: Tensor, members: Mapping[tuple[int, int], Sequence[int]]
+    ) -> tuple[Tensor, ...]:
+        """Compute the maps of images that are in the order of their sizes."""
+        if self.pad_value:
+            # Patches at the border of an image end with zeros, as those of the image alone do.
+            is_image_BHW = execution.find_covered(
+                _make_groups(members, 1), image_BCHW.shape[2:], image_BCHW.device
+            )
+            image_BCHW = torch.where(is_image_BHW.unsqueeze(1), image_BCHW, 0)
+        outputs, map_BCHW = [], image_BCHW
+        for index, stage in enumerate(self.stages[: self.out_indices[-1] + 1]):
+            groups = _make_groups(members, 4 * 2**index)
+            x_1LC, hw_shape = stage.run_packed(map_BCHW, groups)
+            map_BCHW = _to_maps(x_1LC, groups, hw_shape)
             if index in self.out_indices:
-                for output, (x_BLC, hw_shape) in zip(outputs, parts, strict=True):
-                    output.append(to_map(self.output_norm(x_BLC, index), hw_shape))
-        return outputs
+                out_1LC = self.output_norm(x_1LC, index)
+                out_BCHW = map_BCHW if out_1LC is x_1LC else _to_maps(out_1LC, groups, hw_shape)
+                outputs.append(out_BCHW.contiguous())
+        return tuple(outputs)
 
     def output_norm(self, x_BLC: Tensor, index: int) -> Tensor:
         """Normalise the tokens of an output; by default they are returned as they are."""
         return x_BLC
+
+
+def _make_groups(
+    members: Mapping[tuple[int, int], Sequence[int]], stride: int
+) -> tuple[execution.Group, ...]:
+    """Describe the grids of images, of which each cell has a side of so many pixels."""
+    return tuple(
+        execution.Group(len(indices), tuple(-(-side // stride) for side in size))
+        for size, indices in members.items()
+    )
+
+
+def _to_maps(x_1LC: Tensor, groups: Sequence[execution.Group], hw_shape: tuple[int, int]) -> Tensor:
+    """Put packed tokens into maps of one size, zero where an image is not."""
+    return execution.to_grids(x_1LC, groups, hw_shape).permute(0, 3, 1, 2)

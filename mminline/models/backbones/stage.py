@@ -9,6 +9,11 @@ from torch import Tensor, nn
 from ... import execution
 from ...execution.slabs import SlabShape, resize_position
 from ...layers import Block
+from ...layers.as_built import find_change
+from ...layers.embed import PatchEmbed, PatchMerging
+
+# They see nothing of an image but one patch at a time.
+EMBEDDINGS = (PatchEmbed, PatchMerging)
 
 
 class Stage(BaseModule):
@@ -53,14 +58,31 @@ class Stage(BaseModule):
             x_BLC = execution.run(block, x_BLC, hw_shape, self.streaming)
         return x_BLC, hw_shape
 
-    def run_parts(self, maps: Sequence[Tensor]) -> list[tuple[Tensor, tuple[int, int]]]:
-        """Do what ``forward`` does for several batches, each of another size, at once."""
-        parts, shapes = zip(*map(self.embed_tokens, maps), strict=True)
-        groups = [execution.Group(len(x_BLC), hw) for x_BLC, hw in zip(parts, shapes, strict=True)]
-        x_1LC = execution.pack(parts)
+    def run_packed(
+        self, map_BCHW: Tensor, groups: Sequence[execution.Group]
+    ) -> tuple[Tensor, tuple[int, int]]:
+        """Do what ``forward`` does for images of several sizes at once.
+
+        Args:
+            map_BCHW: Maps of one size, zero where an image is not.
+            groups: The images, and the grids of their tokens.
+
+        Returns:
+            Packed tokens, and height and width of the grid of the whole maps.
+        """
+        # A patch is that of the image alone: what the image does not cover of it is zero.
+        x_BLC, hw_shape = self.embed(map_BCHW)
+        x_1LC = execution.from_grids(x_BLC.unflatten(1, hw_shape), groups)
+        if self.pos_embed is not None:
+            positions = [
+                resize_position(self.pos_embed, group.hw_shape).expand(group.batch, -1, -1)
+                for group in groups
+            ]
+            x_1LC = x_1LC + execution.pack(positions)
+        x_1LC = self.drop(x_1LC)
         for block in self.blocks:
             x_1LC = execution.run_packed(block, x_1LC, groups, self.streaming)
-        return list(zip(execution.unpack(x_1LC, groups), shapes, strict=True))
+        return x_1LC, hw_shape
 
     def embed_tokens(
         self, map_BCHW: Tensor, slab: SlabShape | None = None
@@ -80,3 +102,10 @@ class Stage(BaseModule):
 def to_map(x_BLC: Tensor, hw_shape: tuple[int, int]) -> Tensor:
     """View tokens as a map: they are one already, in channels-last order."""
     return x_BLC.unflatten(1, hw_shape).permute(0, 3, 1, 2)
+
+
+def is_changed(stage: nn.Module) -> bool:
+    """Whether a stage, or its embedding, has to be called because it is not as it was built."""
+    if find_change(stage, Stage, ('forward',)) or type(stage.embed) not in EMBEDDINGS:
+        return True
+    return any(find_change(part, type(part), ('forward',)) for part in stage.embed.modules())

@@ -9,7 +9,7 @@ from ... import execution
 from ...checkpoints import load_pretrained
 from ...execution.slabs import SlabShape, find_slab
 from ...layers import Block
-from .padding import check_pad_value, find_sizes, run_at_own_sizes
+from .padding import check_pad_value, find_sizes, run_size_by_size
 from .slabs import find_whole_sizes, run_slab
 from .stage import Stage
 
@@ -123,7 +123,7 @@ class Backbone(BaseModule):
         if self.ignore_padding and execution.can_read(image_BCHW):
             sizes = find_sizes(image_BCHW, self.pad_value, self.smallest_side)
             if sizes is not None:
-                return run_at_own_sizes(self._run_batches, image_BCHW, sizes, self.strides)
+                return self._run_at_own_sizes(image_BCHW, sizes)
         return self._run_stages(image_BCHW)
 
     @property
@@ -153,9 +153,11 @@ class Backbone(BaseModule):
             )
         return out_indices
 
-    def _run_batches(self, batches: Sequence[Tensor]) -> Iterable[Sequence[Tensor]]:
-        """Compute the maps of several batches, each of another size."""
-        return map(self._run_stages, batches)
+    def _run_at_own_sizes(
+        self, image_BCHW: Tensor, sizes: Sequence[tuple[int, int]]
+    ) -> tuple[Tensor, ...]:
+        """Compute the maps of images without their padding, zero where an image is not."""
+        return run_size_by_size(self._run_stages, image_BCHW, sizes, self.strides)
 
     def _add_output_parts(self) -> None:
         """Give each output what it needs of its own; by default nothing."""
