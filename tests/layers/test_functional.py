@@ -2,10 +2,12 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.testing import assert_close
 
 from mminline.layers import (
     folded_inline_attention,
+    functional,
     inline_attention,
     linear_attention,
     local_residual,
@@ -162,18 +164,39 @@ def random_maps(hw_shape, batch=2, channels=5):
     )
 
 
+# One convolution for all images, and one for each.
+@pytest.mark.parametrize('small_map', [functional.SMALL_MAP, 0])
 @pytest.mark.parametrize('batch', [1, 3, 20])
 @pytest.mark.parametrize('hw_shape', GRIDS)
-def test_local_residual_equals_a_sum_over_nine_neighbours(hw_shape, batch):
+def test_local_residual_equals_a_sum_over_nine_neighbours(hw_shape, batch, small_map, monkeypatch):
+    monkeypatch.setattr(functional, 'SMALL_MAP', small_map)
     v, kernel = random_maps(hw_shape, batch)
-    fast, slow = local_residual(v, kernel, hw_shape), reference.local_residual(v, kernel, hw_shape)
+    offset = torch.randn(batch, 1, 5, dtype=torch.float64, requires_grad=True)
+    fast = local_residual(v, kernel, hw_shape, offset)
+    slow = reference.local_residual(v, kernel, hw_shape) + offset
 
     assert_close(fast, slow)
     cotangent = torch.randn_like(fast)
     assert_close(
-        torch.autograd.grad(fast, (v, kernel), cotangent),
-        torch.autograd.grad(slow, (v, kernel), cotangent),
+        torch.autograd.grad(fast, (v, kernel, offset), cotangent),
+        torch.autograd.grad(slow, (v, kernel, offset), cotangent),
     )
+    assert_close(local_residual(v, kernel, hw_shape), slow - offset)
+
+
+@pytest.mark.parametrize(('batch', 'num_tokens', 'count'), [(2, 9, 1), (2, 16, 2), (9, 16, 1)])
+def test_the_3x3_step_of_many_images_or_of_small_ones_is_one_convolution(
+    batch, num_tokens, count, monkeypatch
+):
+    calls, convolve = [], F.conv2d
+    monkeypatch.setattr(
+        F, 'conv2d', lambda *args, **kw: calls.append(args) or convolve(*args, **kw)
+    )
+    monkeypatch.setattr(functional, 'SMALL_MAP', 9 * 5)
+    side = int(num_tokens**0.5)
+    local_residual(*random_maps((side, side), batch), (side, side))
+
+    assert len(calls) == count
 
 
 def test_local_residual_reads_the_kernel_without_a_flip():
