@@ -15,7 +15,7 @@ STYLES = ('-', '--', ':')
 def plot_comparison(rows: list[dict], title: str, path: Path) -> None:
     """Draw a bar for the mean of each kind, and a dot for each run."""
     metric = rows[0]['metric']
-    figure = Figure(figsize=(1.5 + 0.9 * len(rows), 3.8), layout='constrained')
+    figure = Figure(figsize=(max(4.5, 1.5 + 0.9 * len(rows)), 4.0), layout='constrained')
     axes = figure.subplots()
     for place, row in enumerate(rows):
         count = len(row['scores'])
@@ -26,7 +26,8 @@ def plot_comparison(rows: list[dict], title: str, path: Path) -> None:
     names = [row['kind'].replace('-', '-\n', 1) for row in rows]
     axes.set_xticks(range(len(rows)), names, fontsize='small')
     axes.set_ylabel(f'{metric} on validation images')
-    axes.set_title(title, fontsize='medium')
+    # The name of the config is a line of its own: bars of a few kinds are narrow.
+    axes.set_title(title.replace(', ', '\n', 1), fontsize='medium')
     axes.grid(axis='y', alpha=0.3)
     axes.set_axisbelow(True)
     axes.legend(loc='lower right')

@@ -72,8 +72,9 @@ class PyramidBackbone(Backbone):
         self, image_BCHW: Tensor, members: Mapping[tuple[int, int], Sequence[int]]
     ) -> tuple[Tensor, ...]:
         """Compute the maps of images that are in the order of their sizes."""
-        if self.pad_value:
-            # Patches at the border of an image end with zeros, as those of the image alone do.
+        if self.pad_value or image_BCHW.requires_grad:
+            # Patches at the border of an image end with zeros, as those of the image alone do, and
+            # these have no gradient.
             is_image_BHW = execution.find_covered(
                 _make_groups(members, 1), image_BCHW.shape[2:], image_BCHW.device
             )
