@@ -136,6 +136,23 @@ def test_thresholds_of_a_one_stage_detector_can_be_changed(shapes, tmp_path):
     assert model.test_cfg.nms.iou_threshold == 0.5
 
 
+def test_boxes_whose_scores_are_all_1_are_still_ranked(shapes):
+    model = tiny_detectors.build(tiny_detectors.retinanet(), shapes)
+    image = mosaic((128, 128))
+    with torch.no_grad():
+        dets, labels = (part.numpy() for part in DetectorModel(model)(image))
+
+    reference = DetectorReference(model)
+    with reference.exact_ranks():
+        wanted = reference(image)
+
+    assert (wanted.dets[:, 4] == 1).all()
+    np.testing.assert_array_equal(labels, wanted.labels)
+    np.testing.assert_allclose(dets, wanted.dets, atol=1e-2)
+    # mmdet alone chooses among equal scores, and chooses others.
+    assert match(reference(image), wanted).unmatched > 0
+
+
 def test_backbones_that_compute_padding_get_it(shapes):
     config = tiny_detectors.retinanet()
     config.model.backbone.ignore_padding = False

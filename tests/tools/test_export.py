@@ -63,7 +63,7 @@ def test_a_detector_gives_its_features_at_all_sizes(export, capsys):
 
 
 def test_a_detector_is_exported_whole_and_evaluated(export, capsys, shapes):
-    config = tiny_detectors.mask_rcnn()
+    config = tiny_detectors.retinanet()
     model = tiny_detectors.build(config, shapes)
     torch.save({'state_dict': model.state_dict()}, 'small.pth')
     config.dump('small.py')
