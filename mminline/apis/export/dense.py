@@ -29,7 +29,7 @@ def candidates(head: nn.Module, maps: tuple[Tensor, ...], size: Size) -> tuple[T
 def _best(head: nn.Module, scores: Tensor, deltas: Tensor, priors: Tensor) -> tuple[Tensor, ...]:
     """Return ranks, labels, deltas and anchors of the best of a level.
 
-    The rank of a sigmoid is its argument: above 17 all sigmoids are 1 in float32.
+    A sigmoid is ranked by its argument: in float32 those of all values above 17 are 1.
     """
     ranks_AK = scores[0].permute(1, 2, 0).reshape(-1, head.cls_out_channels)
     if not head.use_sigmoid_cls:

@@ -21,13 +21,15 @@ class Detections(NamedTuple):
     masks: np.ndarray | None
 
 
-class SigmoidInDouble(TorchDispatchMode):
-    """Compute sigmoids in float64."""
+class DistinctSigmoid(TorchDispatchMode):
+    """Compute sigmoids in float64, and let those of large values differ by a little more."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func is torch.ops.aten.sigmoid.default:
-            args = (args[0].double(),)
-        return func(*args, **(kwargs or {}))
+        if func is not torch.ops.aten.sigmoid.default:
+            return func(*args, **(kwargs or {}))
+        value = args[0].double()
+        # Above 37 sigmoids are 1 in float64 too.
+        return value.sigmoid() + 1e-9 * value.clamp(min=0)
 
 
 class DetectorReference:
@@ -70,19 +72,20 @@ class DetectorReference:
 
     @contextlib.contextmanager
     def exact_ranks(self) -> Iterator[None]:
-        """Rank the boxes of anchors by scores in float64 for a while.
+        """Rank the boxes of anchors by scores that are never equal for a while.
 
-        In float32 all sigmoids above 17 are 1, and which of such boxes mmdet keeps is chance.
+        In float32 the sigmoids of all values above 17 are 1, and which of such boxes mmdet keeps is
+        chance.
         """
         model = self.model
         head = model.rpn_head if hasattr(model, 'roi_head') else model.bbox_head
         choose = head.predict_by_feat
 
-        def choose_in_double(*args, **options):
-            with SigmoidInDouble():
+        def choose_exactly(*args, **options):
+            with DistinctSigmoid():
                 return choose(*args, **options)
 
-        head.predict_by_feat = choose_in_double
+        head.predict_by_feat = choose_exactly
         try:
             yield
         finally:
