@@ -11,7 +11,8 @@ part of the graph, unless --no-normalize is given, and so is padding.
 A detector takes one image of any size and gives `dets` (N, 5), left, top, right and bottom in
 pixels and the score, best first; `labels` (N,); and `masks`, probabilities (N, 28, 28) inside the
 boxes, or with --paste booleans (N, H, W). A segmentor gives `class_map`, int64 (B, H, W), as mmseg
-predicts it for a whole image. Features are `map0`, `map1`, ..., fine to coarse.
+predicts it for a whole image, and `scores`, the output of its head before that is resized to the
+image. Features are `map0`, `map1`, ..., fine to coarse.
 
 The file is then run (by onnxruntime or by PyTorch) and compared with the model; if they differ,
 there is no file and the exit code is 1. tools/infer_onnx.py runs ONNX files on images.

@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import cv2
 import numpy as np
 
 from ..predictions import save_classes, save_instances
 from ..visualization import draw_classes, draw_instances
+from .class_maps import classify
 from .masks import paste_masks, resize_masks
 from .resizing import resize
 
@@ -96,13 +96,16 @@ class OnnxModel:
         """Predict for an image as OpenCV reads it: objects, or the class of each pixel."""
         resized_HWC = resize(image_HWC, self.metadata['resize'])
         self._check_size(resized_HWC.shape[:2])
+        sizes = image_HWC.shape[:2], resized_HWC.shape[:2]
         rgb_CHW = resized_HWC[..., ::-1].transpose(2, 0, 1)
-        outputs = self.session.run(None, {'image': rgb_CHW[None].astype(np.float32)})
+        inputs = {'image': rgb_CHW[None].astype(np.float32)}
         if self.is_detector:
-            return self._as_instances(outputs, image_HWC.shape[:2], resized_HWC.shape[:2])
-        (class_map,) = outputs
-        size = image_HWC.shape[1::-1]
-        return cv2.resize(class_map[0].astype(np.int32), size, interpolation=cv2.INTER_NEAREST)
+            return self._as_instances(self.session.run(None, inputs), *sizes)
+        if sizes[0] == sizes[1]:
+            (class_map,) = self.session.run(['class_map'], inputs)
+            return class_map[0]
+        (scores,) = self.session.run(['scores'], inputs)
+        return classify(scores[0], *sizes[::-1], **self.metadata['scores'])
 
     def _as_instances(
         self, outputs: list[np.ndarray], size: tuple[int, int], input_size: tuple[int, int]

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from mmengine.config import Config
 from torch import Tensor, nn
 
@@ -71,10 +72,12 @@ def test_a_segmentor_gives_the_class_map_that_mmseg_predicts(
         image = pixels(batch, 3, *side)
         with torch.no_grad():
             logits = model.encode_decode(normalized(image), [dict(img_shape=side)] * batch)
-        (classes,) = run(image)
+        classes, scores = run(image)
         assert classes.dtype == torch.int64
         assert classes.shape == (batch, *side)
         assert (classes != logits.argmax(dim=1)).float().mean() < 1e-3
+        resized = F.interpolate(scores, side, mode='bilinear', align_corners=False)
+        torch.testing.assert_close(resized, logits, rtol=1e-4, atol=1e-4)
         np.testing.assert_array_equal(exported.run(image)[0], classes)
     assert len(classes.unique()) > 1
 

@@ -17,7 +17,7 @@ from mminline.apis.export.detector import DetectorModel
 from mminline.apis.export.detector_checking import SIZES, mosaic
 from mminline.apis.export.files import open_graph
 from mminline.apis.export.matching import match
-from mminline.apis.export.reference import DetectorReference
+from mminline.apis.export.reference import DetectorReference, DistinctSigmoid
 from mminline.apis.export.support import check_detector, reasons_against
 
 pytestmark = pytest.mark.slow
@@ -134,6 +134,34 @@ def test_thresholds_of_a_one_stage_detector_can_be_changed(shapes, tmp_path):
     assert dets[:, 4].min() > score_thr
     assert len(before.labels) > len(labels) > 0
     assert model.test_cfg.nms.iou_threshold == 0.5
+
+
+def test_boxes_whose_scores_are_all_1_are_still_ranked(shapes):
+    model = tiny_detectors.build(tiny_detectors.retinanet(), shapes)
+    image = mosaic((128, 128))
+    with torch.no_grad():
+        dets, labels = (part.numpy() for part in DetectorModel(model)(image))
+
+    reference = DetectorReference(model)
+    with reference.exact_ranks():
+        wanted = reference(image)
+
+    assert (wanted.dets[:, 4] == 1).all()
+    np.testing.assert_array_equal(labels, wanted.labels)
+    np.testing.assert_allclose(dets, wanted.dets, atol=1e-2)
+    # mmdet alone chooses among equal scores, and chooses others.
+    assert match(reference(image), wanted).unmatched > 0
+
+
+def test_sigmoids_of_the_reference_are_never_equal():
+    values = torch.tensor([-200.0, -100.0, -1.0, 0.0, 16.0, 20.0, 40.0, 40.0001, 100.0])
+
+    with DistinctSigmoid():
+        scores = values.sigmoid()
+
+    assert (scores.diff() > 0).all()
+    assert scores[0] > 0  # above a threshold of 0
+    torch.testing.assert_close(scores.float(), values.sigmoid())
 
 
 def test_backbones_that_compute_padding_get_it(shapes):

@@ -1,11 +1,13 @@
-"""Images and masks in the size that mmcv and mmdet give them."""
+"""Images, scores and masks in the size that mmcv, mmseg and mmdet give them."""
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from mmcv.transforms import Resize
 
 from mminline.deployment import paste_masks, resize
+from mminline.deployment.class_maps import classify, resize_scores
 
 IMAGE = np.random.default_rng(0).integers(256, size=(37, 90, 3), dtype=np.uint8)
 
@@ -32,6 +34,22 @@ def test_images_are_resized_as_mmcv_does(image, rule):
 
 def test_images_stay_as_they_are_without_a_rule():
     assert resize(IMAGE, {}) is IMAGE
+
+
+@pytest.mark.parametrize('align_corners', [False, True])
+@pytest.mark.parametrize(('input_size', 'size'), [((44, 60), (61, 83)), ((45, 61), (20, 1))])
+def test_scores_are_resized_and_compared_as_mmseg_does(align_corners, input_size, size):
+    scores = np.random.default_rng(0).normal(size=(5, 11, 15)).astype(np.float32)
+    wanted = torch.from_numpy(scores)[None]
+    for step in (input_size, size):
+        wanted = F.interpolate(wanted, step, mode='bilinear', align_corners=align_corners)
+
+    found = resize_scores(resize_scores(scores, input_size, align_corners), size, align_corners)
+    np.testing.assert_allclose(found, wanted[0].numpy(), atol=1e-5)
+    classes = classify(scores, input_size, size, align_corners, None)
+    assert (classes != wanted[0].argmax(dim=0).numpy()).mean() < 2e-3
+    one_class = classify(scores[:1], input_size, size, align_corners, 0.3)
+    assert (one_class != (wanted[0, 0].sigmoid() > 0.3).numpy()).mean() < 2e-3
 
 
 def test_masks_are_pasted_as_mmdet_does():

@@ -4,6 +4,7 @@ import importlib.util
 import json
 from pathlib import Path
 
+import numpy as np
 import onnxruntime
 import pytest
 import torch
@@ -63,7 +64,7 @@ def test_a_detector_gives_its_features_at_all_sizes(export, capsys):
 
 
 def test_a_detector_is_exported_whole_and_evaluated(export, capsys, shapes):
-    config = tiny_detectors.mask_rcnn()
+    config = tiny_detectors.retinanet()
     model = tiny_detectors.build(config, shapes)
     torch.save({'state_dict': model.state_dict()}, 'small.pth')
     config.dump('small.py')
@@ -81,6 +82,8 @@ def test_a_detector_is_exported_whole_and_evaluated(export, capsys, shapes):
     meta = session.get_modelmeta().custom_metadata_map
     thresholds = json.loads(meta['mminline.thresholds'])
     assert (thresholds['score'], thresholds['iou']) == (0.3, 0.4)
+    dets, labels = session.run(None, {'image': np.full((1, 3, 128, 128), np.nan, np.float32)})
+    assert (dets.shape, labels.shape) == ((0, 5), (0,))
 
 
 def test_a_segmentor_is_exported_with_the_options_of_the_command_line(export, capsys):

@@ -78,7 +78,7 @@ def test_results_are_those_of_pytorch(models, bare, shapes, tmp_path, kind):
     photos = tmp_path / 'photos'
     photos.mkdir()
     scene = cv2.imread(str(shapes / 'images' / 'val' / '000000.png'))
-    cv2.imwrite(str(photos / 'a.png'), cv2.resize(scene, (128, 128)))
+    cv2.imwrite(str(photos / 'a.png'), cv2.resize(scene, (200, 200)))  # resized to 128 x 128
     cv2.imwrite(str(photos / 'b.png'), scene[:32])
     (photos / 'c.jpg').touch()
 

@@ -9,7 +9,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from .operators import pool_regions, suppress
+from .operators import NO_RANK, pool_regions, suppress
 
 Size = tuple[int, int]
 
@@ -36,10 +36,7 @@ def decode(coder: object, priors: Tensor, deltas: Tensor, size: Size) -> Tensor:
     return boxes.clamp(min=0).minimum(torch.stack([width, height, width, height]))
 
 
-def select(
-    boxes_N4: Tensor, scores_N: Tensor, groups_N: Tensor, score_threshold: Tensor, cfg: dict,
-    most: int,
-) -> Tensor:  # fmt: skip
+def select(boxes_N4: Tensor, ranks_N: Tensor, groups_N: Tensor, cfg: dict, most: int) -> Tensor:
     """Return the indices that ``batched_nms`` of mmcv keeps, best first.
 
     Groups (classes or levels) do not suppress each other: they are moved apart, by the same
@@ -47,19 +44,19 @@ def select(
 
     Args:
         boxes_N4: Corners of the boxes.
-        scores_N: Their scores.
+        ranks_N: Their scores, or anything of the same order; ``NO_RANK`` for boxes that take no
+            part.
         groups_N: Their groups.
-        score_threshold: One number; boxes take part if their score is above it.
         cfg: Settings of the suppression.
         most: How many are kept.
     """
     apart_N4 = boxes_N4
     if not cfg.get('class_agnostic', False):
-        taking_part = torch.where((scores_N > score_threshold)[:, None], boxes_N4, 0).flatten()
+        taking_part = torch.where((ranks_N > NO_RANK)[:, None], boxes_N4, 0).flatten()
         # With a zero, for the maximum of no boxes.
         furthest = torch.cat([taking_part, boxes_N4.new_zeros(1)]).amax(dim=0) + 1
         apart_N4 = boxes_N4 + (groups_N.to(boxes_N4) * furthest)[:, None]
-    return suppress(apart_N4, scores_N, score_threshold, cfg['iou_threshold'], most)
+    return suppress(apart_N4, ranks_N, cfg['iou_threshold'], most)
 
 
 def extract(extractor: nn.Module, maps: tuple[Tensor, ...], boxes_R4: Tensor) -> Tensor:

@@ -26,7 +26,9 @@ def check_file(
 ) -> dict[BatchShape, float]:
     """Compare a file with the module at all shapes; raise if it differs."""
     if verbose:
-        unit = 'largest difference / largest value' if module.head is None else 'share of pixels'
+        unit = 'largest difference / largest value'
+        if module.head is not None:
+            unit += ' of the scores, or share of pixels'
         print(f'{"batch":>5}  {"height x width":>14}  {unit}')
     found = {}
     for (batch, height, width), difference in differences(module, run, shapes):
@@ -47,8 +49,8 @@ def differences(
 ) -> Iterator[tuple[BatchShape, float]]:
     """Compare a file with PyTorch at each batch, height and width.
 
-    Differences of features are relative to the largest value of a map; that of a class map is the
-    share of pixels.
+    Differences of features and scores are relative to the largest value of a map; that of a class
+    map is the share of pixels. The largest is returned.
     """
     generator = torch.Generator().manual_seed(0)
     for batch, *side in shapes:
@@ -66,18 +68,15 @@ def differences(
         yield (batch, *side), _difference(found, expected)
 
 
-def _difference(found: list[np.ndarray], expected: tuple[Tensor, ...] | Tensor) -> float:
-    if isinstance(expected, Tensor):
-        return float((found[0] != expected.numpy()).mean())
+def _difference(found: list[np.ndarray], expected: tuple[Tensor, ...]) -> float:
     # np.max keeps a NaN of any map; Python's max would lose one that is not in the first.
-    return float(
-        np.max(
-            [
-                np.abs(part - wanted.numpy()).max() / float(wanted.abs().max())
-                for part, wanted in zip(found, expected, strict=True)
-            ]
-        )
-    )
+    return float(np.max([_distance(*pair) for pair in zip(found, expected, strict=True)]))
+
+
+def _distance(found: np.ndarray, expected: Tensor) -> float:
+    if not expected.is_floating_point():
+        return (found != expected.numpy()).mean()
+    return np.abs(found - expected.numpy()).max() / float(expected.abs().max())
 
 
 def check_detector_file(

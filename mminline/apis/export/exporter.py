@@ -31,8 +31,8 @@ class ExportedFile(NamedTuple):
             detector the prediction of mmdet.
         run: The file as a function from an image batch to a list of arrays.
         differences: How far the file is from the model at each batch, height and width: relative
-            to the largest value of a map of features, a share of the pixels of a class map, or
-            a share of the detections.
+            to the largest value of a map of features, a share of the pixels of a class map (or
+            relative to the largest score, if that is more), or a share of the detections.
     """
 
     path: Path
@@ -64,9 +64,10 @@ def export_model(
     """Write a detector, a segmentor or their features as a file, run it and compare it.
 
     The graph takes ``image``, float32 of shape (B, 3, H, W): RGB values from 0 to 255. A segmentor
-    gives ``class_map``, int64 of shape (B, H, W). A detector takes one image and gives ``dets``
-    (N, 5), boxes in pixels and scores, ``labels`` (N,), and ``masks`` (N, 28, 28) if it has them.
-    Features are ``map0``, ``map1``, ..., fine to coarse.
+    gives ``class_map``, int64 of shape (B, H, W), and the ``scores`` of its head, float32 of shape
+    (B, classes, H / 4, W / 4), before they are resized to the image. A detector takes one image and
+    gives ``dets`` (N, 5), boxes in pixels and scores, ``labels`` (N,), and ``masks`` (N, 28, 28) if
+    it has them. Features are ``map0``, ``map1``, ..., fine to coarse.
 
     Args:
         model: Detector or segmentor, as ``init_model`` builds it.

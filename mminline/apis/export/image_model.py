@@ -77,19 +77,22 @@ class ImageModel(nn.Module):
 
     def name_outputs(self, count: int) -> list[str]:
         """Name the outputs of the graph."""
-        return ['class_map'] if self.head is not None else [f'map{i}' for i in range(count)]
+        if self.head is not None:
+            return ['class_map', 'scores']
+        return [f'map{index}' for index in range(count)]
 
-    def forward(self, image: Tensor) -> tuple[Tensor, ...] | Tensor:
+    def forward(self, image: Tensor) -> tuple[Tensor, ...]:
         features = self.backbone(self.pixels(image))
         if self.neck is not None:
             features = self.neck(features)
-        return tuple(features) if self.head is None else self.class_map(features, image.shape[-2:])
+        if self.head is None:
+            return tuple(features)
+        scores = self.head(features)
+        return self.class_map(scores, image.shape[-2:]), scores
 
-    def class_map(self, features: tuple[Tensor, ...], size: tuple[int, int]) -> Tensor:
+    def class_map(self, scores: Tensor, size: tuple[int, int]) -> Tensor:
         """Predict the class of each pixel, as mmseg does for a whole image."""
-        logits = F.interpolate(
-            self.head(features), size, mode='bilinear', align_corners=self.head.align_corners
-        )
+        logits = F.interpolate(scores, size, mode='bilinear', align_corners=self.head.align_corners)
         if self.head.out_channels == 1:
             return (logits.sigmoid() > self.head.threshold).long().squeeze(1)
         return logits.argmax(dim=1)

@@ -33,6 +33,7 @@ def describe(model: nn.Module, module: ImageModel | DetectorModel, what: str) ->
         palette=_plain(meta.get('palette')),
         resize=resize_rule(model),
         thresholds=_thresholds(module),
+        scores=_scores(module),
     )
     return {f'mminline.{name}': json.dumps(value) for name, value in values.items()}
 
@@ -70,6 +71,14 @@ def _thresholds(module: ImageModel | DetectorModel) -> dict[str, float] | None:
     cfg = module.test_cfg
     values = dict(score=cfg.get('score_thr', 0), iou=cfg.nms['iou_threshold'], most=cfg.max_per_img)
     return values | (dict(mask=cfg.mask_thr_binary) if module.with_mask else {})
+
+
+def _scores(module: ImageModel | DetectorModel) -> dict[str, Any] | None:
+    """Say how the scores of a segmentor are resized; with one class only, what is above counts."""
+    head = getattr(module, 'head', None)
+    if head is None:
+        return None
+    return dict(align_corners=head.align_corners, threshold=head.threshold)
 
 
 def _plain(values: Any) -> list | None:

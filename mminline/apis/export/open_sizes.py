@@ -1,8 +1,10 @@
-"""Layers of heads in a form that leaves the size of a map open while a graph is traced."""
+"""Layers of other libraries in a form that leaves sizes of maps open while a graph is traced."""
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from .open_windows import open_window_form
 
 
 class OpenAveragePool(nn.Module):
@@ -48,12 +50,19 @@ class OpenUpsample(nn.Module):
 
 
 def open_sizes(module: nn.Module) -> None:
-    """Replace the layers of heads that want to know the size of a map beforehand."""
+    """Replace the layers of other libraries that want to know the size of a map beforehand."""
     for name, part in list(module.named_children()):
-        if isinstance(part, nn.AdaptiveAvgPool2d):
-            setattr(module, name, OpenAveragePool(part.output_size))
-        elif type(part).__name__ == 'Upsample' and part.scale_factor in (2, 4, 8):
-            factor = int(part.scale_factor)
-            setattr(module, name, OpenUpsample(factor, part.mode, part.align_corners))
-        else:
+        form = open_form(part)
+        if form is None:
             open_sizes(part)
+        else:
+            setattr(module, name, form)
+
+
+def open_form(part: nn.Module) -> nn.Module | None:
+    """Return the form of a layer that leaves the size of its map open; None for most layers."""
+    if isinstance(part, nn.AdaptiveAvgPool2d):
+        return OpenAveragePool(part.output_size)
+    if type(part).__name__ == 'Upsample' and part.scale_factor in (2, 4, 8):
+        return OpenUpsample(int(part.scale_factor), part.mode, part.align_corners)
+    return open_window_form(part)

@@ -10,36 +10,35 @@ import torch
 from torch import Tensor
 
 OPSET = 18
+# The lowest number of float32; ONNX keeps what is above a threshold.
+NO_RANK = -3.4028234663852886e38
 
 
 @torch.library.custom_op('mminline::suppress', mutates_args=())
-def suppress(
-    boxes_N4: Tensor, scores_N: Tensor, score_threshold: Tensor, iou_threshold: float, most: int
-) -> Tensor:
+def suppress(boxes_N4: Tensor, ranks_N: Tensor, iou_threshold: float, most: int) -> Tensor:
     """Return the indices of the boxes that non-maximum suppression keeps, best first.
 
     Args:
         boxes_N4: Corners of the boxes.
-        scores_N: Their scores.
-        score_threshold: One number; boxes take part if their score is above it.
+        ranks_N: Their ranks; boxes take part if it is above ``NO_RANK``.
         iou_threshold: A box is dropped if its overlap with a better one is above it.
         most: How many are kept.
     """
     from mmcv.ops import nms  # compiled: segmentors do without
 
-    taking_part = (scores_N > score_threshold).nonzero().squeeze(1)
+    taking_part = (ranks_N > NO_RANK).nonzero().squeeze(1)
     if len(taking_part) == 0:
         return taking_part
-    _, kept = nms(boxes_N4[taking_part], scores_N[taking_part], iou_threshold)
+    _, kept = nms(boxes_N4[taking_part], ranks_N[taking_part], iou_threshold)
     return taking_part[kept[:most]]
 
 
 @suppress.register_fake
-def _(boxes_N4, scores_N, score_threshold, iou_threshold, most):
+def _(boxes_N4, ranks_N, iou_threshold, most):
     # At least one, so that no layer asks for a form of its own without boxes (batch norms do). A
     # graph of ONNX has no such conditions, and runs without boxes too.
     kept = torch.library.get_ctx().new_dynamic_size(min=1, max=most)
-    return scores_N.new_empty(kept, dtype=torch.long)
+    return ranks_N.new_empty(kept, dtype=torch.long)
 
 
 @torch.library.custom_op('mminline::pool_regions', mutates_args=())
@@ -84,16 +83,16 @@ def onnx_translations() -> dict[Callable, Callable]:
     }
 
 
-def _onnx_suppress(boxes_N4, scores_N, score_threshold, iou_threshold: float, most: int):
+def _onnx_suppress(boxes_N4, ranks_N, iou_threshold: float, most: int):
     from onnxscript import opset18 as op
 
     # ONNX names corners by row and column; the overlap is the same either way.
     chosen = op.NonMaxSuppression(
         op.Unsqueeze(boxes_N4, op.Constant(value_ints=[0])),
-        op.Unsqueeze(scores_N, op.Constant(value_ints=[0, 1])),
+        op.Unsqueeze(ranks_N, op.Constant(value_ints=[0, 1])),
         op.Constant(value_ints=[most]),
         op.Constant(value_floats=[iou_threshold]),
-        score_threshold,
+        op.Constant(value_floats=[NO_RANK]),
     )
     # Rows of image, class and box.
     return op.Gather(chosen, op.Constant(value_int=2), axis=1)

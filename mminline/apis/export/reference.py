@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from mmengine.structures import BaseDataElement
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from .detector import last_head
 
@@ -18,6 +19,17 @@ class Detections(NamedTuple):
     dets: np.ndarray
     labels: np.ndarray
     masks: np.ndarray | None
+
+
+class DistinctSigmoid(TorchDispatchMode):
+    """Compute sigmoids in float64, and let those of large values differ by a little more."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is not torch.ops.aten.sigmoid.default:
+            return func(*args, **(kwargs or {}))
+        value = args[0].double()
+        # Above 37 sigmoids are 1 in float64 too.
+        return value.sigmoid() + 1e-9 * value.clamp(min=0)
 
 
 class DetectorReference:
@@ -43,7 +55,7 @@ class DetectorReference:
         batch = preprocessor(dict(inputs=[blue_first], data_samples=[sample]), False)
         (sample,) = self.model.predict(batch['inputs'], batch['data_samples'])
         found = sample.pred_instances
-        dets = torch.cat([found.bboxes, found.scores[:, None]], dim=1).numpy()
+        dets = torch.cat([found.bboxes, found.scores[:, None].float()], dim=1).numpy()
         masks = found.masks.numpy() if 'masks' in found else None
         return Detections(dets, found.labels.numpy(), masks)
 
@@ -57,3 +69,24 @@ class DetectorReference:
             yield
         finally:
             cfg.score_thr = before
+
+    @contextlib.contextmanager
+    def exact_ranks(self) -> Iterator[None]:
+        """Rank the boxes of anchors by scores that are never equal for a while.
+
+        In float32 the sigmoids of all values above 17 are 1, and which of such boxes mmdet keeps is
+        chance.
+        """
+        model = self.model
+        head = model.rpn_head if hasattr(model, 'roi_head') else model.bbox_head
+        choose = head.predict_by_feat
+
+        def choose_exactly(*args, **options):
+            with DistinctSigmoid():
+                return choose(*args, **options)
+
+        head.predict_by_feat = choose_exactly
+        try:
+            yield
+        finally:
+            del head.predict_by_feat

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from .boxes import Size, decode, extract, select
+from .boxes import NO_RANK, Size, decode, extract, select
 
 Maps = tuple[Tensor, ...]
 
@@ -29,7 +29,8 @@ def detect_in_regions(
     labels = torch.arange(head.num_classes).expand(scores_RK.shape).flatten()
     scores = scores_RK.flatten()
     cfg = roi_head.test_cfg
-    kept = select(boxes, scores, labels, score_threshold, cfg.nms, cfg.max_per_img)
+    ranks = torch.where(scores > score_threshold, scores, NO_RANK)
+    kept = select(boxes, ranks, labels, cfg.nms, cfg.max_per_img)
     return boxes[kept], scores[kept], labels[kept]
 
 
