@@ -54,11 +54,13 @@ def running_page(explorer: Explorer, port: int, share: bool = False) -> Iterator
     with tempfile.TemporaryDirectory(prefix='mminline-explore-') as folder, _environment(folder):
         blocks = Page(explorer, Path(folder)).blocks
         try:
+            # _frontend=False: else Gradio asks its own page once more, when it already runs, and
+            # gives up after three seconds, which a busy machine may need.
             _, local, shared = blocks.launch(
                 server_name=HOST, server_port=port, share=share, show_error=True, quiet=True,
                 prevent_thread_lock=True, ssr_mode=False, css=CSS, theme=plain_theme(),
                 footer_links=['settings'], state_session_capacity=4, enable_monitoring=False,
-                run_history=False,
+                run_history=False, _frontend=False,
                 app_kwargs=dict(middleware=[Middleware(OwnContentOnly)]),
             )  # fmt: skip
         except OSError as error:
