@@ -53,13 +53,14 @@ class View:
 
     def draw(self, score_thr: float) -> np.ndarray:
         """Draw the prediction, without objects of a lower score."""
-        if self._last_drawn is None or self._last_drawn[0] != score_thr:
+        last = self._last_drawn  # another thread may replace it meanwhile
+        if last is None or last[0] != score_thr:
             shown = self.sample.new()
             for name, part in self.sample.items():
                 shown.set_field(_above(part, score_thr) if name == 'pred_instances' else part, name)
-            picture_HWC = self._predictor.draw(self.image_HWC, shown)
-            self._last_drawn = score_thr, picture_HWC
-        return self._last_drawn[1]
+            last = score_thr, self._predictor.draw(self.image_HWC, shown)
+            self._last_drawn = last
+        return last[1]
 
     def heads(self, layer: str) -> int:
         """Heads of a layer; 0 if there is no such layer."""
@@ -68,9 +69,11 @@ class View:
     @torch.no_grad()
     def attention(self, layer: str) -> AttentionWeights:
         """Read a layer; queries, keys and values of the last one are kept."""
-        if self._last_read is None or self._last_read[0] != layer:
-            self._last_read = layer, read_layer(self.layers[layer], self._inputs[layer])
-        return self._last_read[1]
+        last = self._last_read  # another thread may replace it meanwhile
+        if last is None or last[0] != layer:
+            last = layer, read_layer(self.layers[layer], self._inputs[layer])
+            self._last_read = last
+        return last[1]
 
     def extent(self, layer: str) -> tuple[float, float]:
         """Width and height that the map of a layer covers, in pixels of the image."""
