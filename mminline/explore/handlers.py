@@ -119,12 +119,16 @@ class Handlers:
         ]
         return updates, look.text
 
-    def measure(self, scene: Scene | None, layer: str) -> list[str]:
+    def measure(self, scene: Scene | None, layer: str) -> list[str] | str:
         """Locality and confusion of a layer, for each model."""
-        return [
-            '<br>'.join(view.measure(layer).describe()) if layer in view.layers else ''
-            for view in (scene.views if scene else [])
-        ] or [''] * len(self.explorer.models)
+        texts = [''] * len(self.explorer.models)
+        if scene is not None:
+            texts = [
+                '<br>'.join(view.measure(layer).describe()) if layer in view.layers else ''
+                for view in scene.views
+            ]
+        # Gradio takes a list for the value of the component, should there be one only.
+        return texts if len(texts) > 1 else texts[0]
 
     @explained
     def redraw(self, scene: Scene | None, score_thr: float, x: int, y: int) -> list:

@@ -215,6 +215,7 @@ def test_files_are_gone_with_the_page_and_a_port_in_use_is_named(images, tmp_pat
     with running_page(explorer, port) as address:
         client = gradio_client.Client(address, verbose=False)
         client.predict(0, *SETTINGS, api_name='/pick')
+        assert 'locality' in client.predict('1.1', api_name='/measure')  # of the only model
         assert [path for path in tmp_path.rglob('*.jpeg') if 'mminline-explore-' in str(path)]
         with (
             pytest.raises(ValueError, match=f'--port {port} cannot be used'),
