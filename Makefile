@@ -9,6 +9,7 @@ TESTS ?= tests
 WORKERS ?= 2
 BENCH ?=
 DEMO ?=
+EXPLORE ?=
 
 # One environment for each stack, see environment/stacks.py.
 VENV := .venv$(if $(filter-out openmmlab,$(STACK)),-$(STACK))
@@ -32,10 +33,10 @@ STACK_TESTS := tests/test_registry.py tests/test_config_bases.py tests/test_comp
 # For the programs that Python starts in its turn.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
-.PHONY: help setup develop demo demo-all test test-fast test-stack lint bench docs clean
+.PHONY: help setup develop demo demo-all explore test test-fast test-stack test-browser lint bench docs clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo 'Variables:'
 	@echo '  PYTHON       interpreter to start from (python3): 3.11 or 3.12'
@@ -48,6 +49,7 @@ help: ## print this list
 	@echo '  WORKERS      processes that run tests, each on one core (2)'
 	@echo '  BENCH        arguments of make bench'
 	@echo '  DEMO         arguments of make demo and make demo-all, such as --seed 1'
+	@echo '  EXPLORE      arguments of make explore, such as --port 7861'
 
 setup: ## make .venv with the whole stack, or complete it
 	@$(INSTALL)
@@ -61,6 +63,9 @@ demo: setup ## train and test a detector and a segmentor, see what they learn
 demo-all: setup ## the same with all four methods
 	$(SCRIPT) tools/demo.py --all $(DEMO)
 
+explore: setup ## open a page on which a click shows where the models of make demo look
+	$(SCRIPT) tools/explore.py --demo work_dirs/demo $(EXPLORE)
+
 test: setup ## run the tests against the installed wheel
 	$(PYTEST) $(TESTS)
 
@@ -69,6 +74,13 @@ test-fast: setup ## run the tests that are not marked as slow
 
 test-stack: setup ## run the tests of what depends on STACK
 	$(PYTEST) $(STACK_TESTS)
+
+test-browser: setup ## test the page of make explore in chromium
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || { \
+		echo 'test-browser: chromium and chromedriver are needed:' \
+			'apt-get install chromium chromium-driver'; exit 1; }
+	$(MODULE) pip install --quiet -r requirements/browser.txt -c requirements/constraints.txt
+	OMP_NUM_THREADS=1 $(MODULE) pytest -v tests/browser/check_explore.py
 
 lint: setup ## check style and layout
 	$(MODULE) ruff check .

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PINS = ROOT / 'requirements'
 SHIM = ROOT / 'environment' / 'torchvision_on_cpu.py'
 # Pins of every stack; its own have its name.
-SHARED = ('mim', 'timm', 'export', 'large', 'docs', 'dev')
+SHARED = ('mim', 'timm', 'export', 'large', 'explore', 'docs', 'dev')
 # What the wheel is made of; nothing else can get into it.
 PROJECT = (
     *('mminline', 'configs', 'tools', 'model-index.yml'),

@@ -28,17 +28,6 @@ from mmengine.logging import MMLogger
 from mminline.analysis import reports
 from mminline.analysis.confusion import MAX_PAIRS, QUERY_DIFFERENCE, WEIGHT_DIFFERENCE
 from mminline.analysis.locality import MAX_QUERIES
-from mminline.apis import read_config
-from mminline.engine.data import check_checkpoint
-
-
-def model_source(text: str) -> reports.ModelSource:
-    """Read ``NAME=CONFIG`` or ``NAME=CONFIG,CHECKPOINT``."""
-    name, equals, files = text.partition('=')
-    config, _, checkpoint = files.partition(',')
-    if not (name and equals and config):
-        raise argparse.ArgumentTypeError(f'has to be NAME=CONFIG[,CHECKPOINT], got {text!r}')
-    return reports.ModelSource(name, config, checkpoint or None)
 
 
 def positive(text: str) -> int:
@@ -66,7 +55,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     add('config', help='config file, of a detector or a segmentor')
     add('checkpoint', nargs='?', help='file or web address of its weights')
     add('--name', help='what figures call the model (default: name of the config)')
-    add('--also', action='append', default=[], type=model_source,
+    add('--also', action='append', default=[], type=reports.model_source,
         metavar='NAME=CONFIG[,CHECKPOINT]',
         help='a model to compare with; may be given several times')
     add('--out', default='work_dirs/analysis', type=Path, metavar='DIR',
@@ -167,15 +156,7 @@ def read_models(options: dict) -> list[reports.ModelSource]:
     config = options.pop('config')
     name = options.pop('name') or Path(config).stem
     first = reports.ModelSource(name, config, options.pop('checkpoint'))
-    models = [first, *options.pop('also')]
-    names = [model.name for model in models]
-    if len(set(names)) < len(names):
-        raise ValueError(f'models have to have different names, got {", ".join(names)}: see --name')
-    for model in models:
-        if model.checkpoint:
-            check_checkpoint(model.checkpoint)
-    changes = options.pop('cfg_options')
-    return [model._replace(config=read_config(model.config, changes)) for model in models]
+    return reports.read_sources([first, *options.pop('also')], options.pop('cfg_options'))
 
 
 def run_report(options: dict) -> None:

@@ -3,7 +3,7 @@
 from ..layers.attention import AttentionWeights
 from .complexity import Complexity, measure_complexity
 from .confusion import Confusion, count_confusion
-from .hooks import attention_hooks, find_layers
+from .hooks import attention_hooks, find_layers, kept_inputs, read_layer
 from .locality import Locality, measure_locality
 from .maps import WeightMaps, weight_maps
 from .masking import Mask, masked_attention
@@ -17,9 +17,11 @@ __all__ = [
     'WeightMaps',
     'count_confusion',
     'find_layers',
+    'kept_inputs',
     'masked_attention',
     'measure_complexity',
     'measure_locality',
     'attention_hooks',
+    'read_layer',
     'weight_maps',
 ]

@@ -53,18 +53,46 @@ def attention_hooks(
             values of the layer, unless it is None.
     """
 
-    def make_hook(name: str, read: Callable[..., AttentionWeights]) -> Callable:
+    def visit_inputs(name: str, inputs: tuple) -> Tensor | None:
+        attention = read_layer(layers[name], inputs)
+        mixed = visit(name, attention)
+        return None if mixed is None else attention.finish(mixed)
+
+    with _hooks(layers, visit_inputs):
+        yield
+
+
+@contextlib.contextmanager
+def kept_inputs(layers: dict[str, nn.Module]) -> Iterator[dict[str, tuple]]:
+    """Keep what each of the layers is called with, the last call of several.
+
+    ``read_layer`` turns it into weights later, for the layers that are asked for.
+    """
+    kept = {}
+    with _hooks(layers, kept.__setitem__):
+        yield kept
+
+
+def read_layer(layer: nn.Module, inputs: tuple) -> AttentionWeights:
+    """Read the attention of a layer on inputs that it was called with."""
+    return find_adapter(layer)(layer, *inputs)
+
+
+@contextlib.contextmanager
+def _hooks(
+    layers: dict[str, nn.Module], visit: Callable[[str, tuple], Tensor | None]
+) -> Iterator[None]:
+    """Call a function with name and inputs of each layer that has run; it may give an output."""
+
+    def make_hook(name: str) -> Callable:
         def hook(layer: nn.Module, args: tuple, kwargs: dict, output: Tensor) -> Tensor | None:
             bound = inspect.signature(layer.forward).bind(*args, **kwargs)
-            attention = read(layer, *bound.arguments.values())
-            mixed = visit(name, attention)
-            return None if mixed is None else attention.finish(mixed)
+            return visit(name, tuple(bound.arguments.values()))
 
         return hook
 
     with contextlib.ExitStack() as stack:
         for name, layer in layers.items():
-            hook = make_hook(name, find_adapter(layer))
-            handle = layer.register_forward_hook(hook, with_kwargs=True)
+            handle = layer.register_forward_hook(make_hook(name), with_kwargs=True)
             stack.callback(handle.remove)
         yield

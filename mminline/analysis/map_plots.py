@@ -20,17 +20,19 @@ class QueryRow(NamedTuple):
         title: Label of the row.
         point: Middle of the query's token in pixels of the image, x and y.
         maps: Attention, local residual and their sum; only the first for a layer without.
+        extent: Width and height that the maps cover, in pixels of the image: more than its own
+            where it was padded.
     """
 
     title: str
     point: tuple[float, float]
     maps: list[np.ndarray]
+    extent: tuple[float, float]
 
 
 def plot_maps(
     image_HWC: np.ndarray,
     queries: Sequence[QueryRow],
-    extent: tuple[float, float],
     title: str,
     file: Path,
 ) -> None:
@@ -42,13 +44,11 @@ def plot_maps(
     Args:
         image_HWC: The image, RGB.
         queries: One for each row.
-        extent: Width and height of the image that the maps cover, in its pixels: more than its own
-            where it was padded.
         title: Of the figure.
         file: Where to save.
     """
     height, width = image_HWC.shape[:2]
-    columns = 1 + len(queries[0].maps)
+    columns = 1 + max(len(query.maps) for query in queries)
     figure = Figure(
         figsize=(2.6 * columns, 0.6 + 2.3 * len(queries) * height / width), layout='constrained'
     )
@@ -56,9 +56,12 @@ def plot_maps(
     for row, query in enumerate(queries):
         all_axes[row, 0].imshow(image_HWC, extent=(0, width, height, 0))
         all_axes[row, 0].set_ylabel(query.title, fontsize=9)
-        for axes, values_HW in zip(all_axes[row, 1:], query.maps, strict=True):
-            _draw_weights(figure, axes, image_HWC, values_HW, extent)
-        for axes in all_axes[row]:
+        shown = all_axes[row, : 1 + len(query.maps)]
+        for axes, values_HW in zip(shown[1:], query.maps, strict=True):
+            _draw_weights(figure, axes, image_HWC, values_HW, query.extent)
+        for axes in all_axes[row, len(shown) :]:
+            axes.set_axis_off()
+        for axes in shown:
             axes.plot(*query.point, '+', color='black', ms=11, mew=3)
             axes.plot(*query.point, '+', color='#F0E442', ms=10, mew=1.5)
             axes.set(xlim=(0, width), ylim=(height, 0), xticks=[], yticks=[])

@@ -73,6 +73,11 @@ class Run:
         return self.folder / 'predictions'
 
     @property
+    def config(self) -> Path:
+        """Config that it was trained with, as mmengine keeps it."""
+        return self.folder / self.method.config
+
+    @property
     def checkpoint(self) -> Path:
         """Weights at the end of training, as mmengine notes them."""
         return Path((self.folder / 'last_checkpoint').read_text())
@@ -97,6 +102,12 @@ class Run:
     def _scalars(self) -> Iterator[dict]:
         (path,) = self.folder.glob('*/vis_data/scalars.json')
         return map(json.loads, path.read_text().splitlines())
+
+
+def list_trained(folder: Path) -> list[Run]:
+    """List the methods that have a checkpoint in the folder of a demo."""
+    runs = [Run(method, folder / method.key) for method in METHODS + MORE_METHODS]
+    return [run for run in runs if (run.folder / 'last_checkpoint').is_file()]
 
 
 def _fractions(values: dict, task: str) -> dict[str, float]:

@@ -8,12 +8,18 @@ from ..apis import PRECISIONS
 from .launch import LAUNCHERS
 
 
-def make_parser(description: str) -> argparse.ArgumentParser:
-    """Make a parser with the options of every program that reads a config."""
+def make_parser(description: str, optional_config: bool = False) -> argparse.ArgumentParser:
+    """Make a parser with the options of every program that reads a config.
+
+    Args:
+        description: What the program does.
+        optional_config: Whether the config may be left out.
+    """
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument('config', help='config file, of a detector or a segmentor')
+    nargs = '?' if optional_config else None
+    parser.add_argument('config', nargs=nargs, help='config file, of a detector or a segmentor')
     parser.add_argument(
         '--cfg-options',
         nargs='+',

@@ -229,6 +229,7 @@ def test_paths_that_a_page_names_exist(page):
     [
         'architecture.md',
         'attention.md',
+        'explore.md',
         'large_images.md',
         'layers.md',
         'predictions.md',

@@ -1,6 +1,7 @@
 """A web server on this machine, for tests of downloads."""
 
 import contextlib
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -51,3 +52,10 @@ def running_server() -> Iterator[Server]:
         finally:
             server.shutdown()
             thread.join()
+
+
+def free_port() -> int:
+    """A port that nobody listens at."""
+    with socket.socket() as probe:
+        probe.bind(('127.0.0.1', 0))
+        return probe.getsockname()[1]

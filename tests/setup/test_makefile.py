@@ -17,9 +17,11 @@ TARGETS = (
     'develop',
     'demo',
     'demo-all',
+    'explore',
     'test',
     'test-fast',
     'test-stack',
+    'test-browser',
     'lint',
     'bench',
     'docs',
@@ -114,6 +116,24 @@ def test_the_tests_of_a_stack_are_there(project):
 def test_a_failure_is_the_failure_of_make(project, target):
     assert run_make(project, target, STATUS_OF_PYTHON='1').returncode != 0
     assert run_make(project, target).returncode == 0
+
+
+def test_the_browser_test_says_what_it_needs_and_fails_without(project):
+    programs = project / 'programs'
+    programs.mkdir()
+    (programs / 'make').symlink_to(shutil.which('make'))
+
+    done = run_make(project, 'test-browser', PATH=str(programs))
+
+    assert done.returncode != 0
+    assert 'apt-get install chromium chromium-driver' in done.stdout
+    assert not (project / 'python.json').exists()
+
+
+def test_explore_opens_the_models_of_the_demo(project):
+    assert run_make(project, 'explore', 'EXPLORE=--port 7861').returncode == 0
+    program = ['-E', '-s', 'tools/explore.py', '--demo', 'work_dirs/demo', '--port', '7861']
+    assert arguments(project, 'python') == program
 
 
 def test_nothing_runs_after_a_set_up_that_failed(project):

@@ -1,17 +1,19 @@
 """Models and images that reports are made of, of detectors and segmentors alike."""
 
+import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import mmcv
 import numpy as np
-import torch
 from mmengine.config import Config
 from mmengine.utils import track_iter_progress
-from torch import Tensor, nn
+from torch import nn
 
-from ...apis import build_test_pipeline, init_model
+from ...apis import build_test_pipeline, init_model, read_config
+from ...engine.data import check_checkpoint
+from ..model_input import ModelInput, prepare_input
 
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp')
 
@@ -36,6 +38,31 @@ class ModelSource(NamedTuple):
         return init_model(self.config, self.checkpoint, pretrained=True)
 
 
+def model_source(text: str) -> ModelSource:
+    """Read ``NAME=CONFIG`` or ``NAME=CONFIG,CHECKPOINT``, as a type of argparse."""
+    name, equals, files = text.partition('=')
+    config, _, checkpoint = files.partition(',')
+    if not (name and equals and config):
+        raise argparse.ArgumentTypeError(f'has to be NAME=CONFIG[,CHECKPOINT], got {text!r}')
+    return ModelSource(name, config, checkpoint or None)
+
+
+def read_sources(models: Sequence[ModelSource], cfg_options: dict) -> list[ModelSource]:
+    """Read the configs of models, after a look at whether all of them can be loaded.
+
+    Args:
+        models: Models with the files of their configs.
+        cfg_options: Settings to change in every config, by dotted name.
+    """
+    names = [model.name for model in models]
+    if len(set(names)) < len(names):
+        raise ValueError(f'models have to have different names, got {", ".join(names)}: see --name')
+    for model in models:
+        if model.checkpoint:
+            check_checkpoint(model.checkpoint)
+    return [model._replace(config=read_config(model.config, cfg_options)) for model in models]
+
+
 def list_images(folder: str | Path, limit: int | None = None) -> list[Path]:
     """List images of a folder in order of their names, or one image.
 
@@ -58,9 +85,8 @@ class InputImage(NamedTuple):
     """An image file, and what a model is given of it."""
 
     path: Path
-    inputs_1CHW: Tensor
     image_HWC: np.ndarray  # as in the file, RGB
-    extent: tuple[float, float]  # width and height of the input, padding too, in its pixels
+    input: ModelInput
 
 
 def read_images(model: nn.Module, paths: Sequence[Path]) -> Iterator[InputImage]:
@@ -70,17 +96,5 @@ def read_images(model: nn.Module, paths: Sequence[Path]) -> Iterator[InputImage]
         image_HWC = mmcv.imread(str(path))
         if image_HWC is None:
             raise ValueError(f'{path} cannot be read as an image')
-        packed = prepare(path)
-        batch = dict(inputs=[packed['inputs']], data_samples=[packed['data_samples']])
-        inputs_1CHW = model.data_preprocessor(batch, False)['inputs']
-        scale = packed['data_samples'].metainfo.get('scale_factor', (1.0, 1.0))
-        height, width = inputs_1CHW.shape[-2:]
-        extent = (width / scale[0], height / scale[1])
-        yield InputImage(path, inputs_1CHW, mmcv.bgr2rgb(image_HWC), extent)
+        yield InputImage(path, mmcv.bgr2rgb(image_HWC), prepare_input(model, prepare(path)))
     print()
-
-
-@torch.no_grad()
-def run_features(model: nn.Module, image: InputImage) -> None:
-    """Run all of a model that has attention in it: backbone and neck."""
-    model.extract_feat(image.inputs_1CHW)

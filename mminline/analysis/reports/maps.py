@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 from torch import nn
 
 from .. import AttentionWeights, WeightMaps, attention_hooks, find_layers, weight_maps
 from ..map_plots import QueryRow, plot_maps
-from .inputs import InputImage, ModelSource, read_images, run_features
+from ..model_input import run_features
+from .inputs import InputImage, ModelSource, read_images
 
 Point = tuple[float, float]
 
@@ -47,10 +49,11 @@ def report_maps(
             places = choose_points(image, points, grid)
             attention = read_attention(model, module, image)
             stem = re.sub(r'[^\w.-]+', '-', f'map_{source.name}_{image.path.stem}_{name}')
-            queries = [read_query(attention, image, point) for point in places]
-            rows = [row for query in queries for row in figure_rows(query, heads)]
+            extent = image.input.extent(attention.hw_shape)
+            queries = [read_query(attention, extent, point) for point in places]
+            rows = [row for query in queries for row in figure_rows(query, extent, heads)]
             title = f'{source.name}, layer {name} ({attention.kind})'
-            plot_maps(image.image_HWC, rows, image.extent, title, out / f'{stem}.png')
+            plot_maps(image.image_HWC, rows, title, out / f'{stem}.png')
             numbers = dict(layer=name, queries=[query.numbers() for query in queries])
             (out / f'{stem}.json').write_text(json.dumps(numbers))
     print(f'Figures and numbers are in {out}.')
@@ -89,7 +92,7 @@ def read_attention(model: nn.Module, layer: nn.Module, image: InputImage) -> Att
     """Run a model on an image and return the attention of one layer."""
     found = []
     with attention_hooks({'': layer}, lambda name, attention: found.append(attention)):
-        run_features(model, image)
+        run_features(model, image.input.inputs_1CHW)
     (attention,) = found
     return attention
 
@@ -113,26 +116,41 @@ class Query(NamedTuple):
         )
 
 
-def read_query(attention: AttentionWeights, image: InputImage, point: Point) -> Query:
-    """Find the token under a point, and its weights."""
-    (x, y), (right, bottom), (height, width) = point, image.extent, attention.hw_shape
+def read_query(attention: AttentionWeights, extent: tuple[float, float], point: Point) -> Query:
+    """Find the token under a point, and its weights.
+
+    Args:
+        attention: The attention, of one image.
+        extent: Width and height that the map covers, in pixels of the image.
+        point: x and y, in pixels of the image.
+    """
+    (x, y), (right, bottom), (height, width) = point, extent, attention.hw_shape
     row = min(int(y / bottom * height), height - 1)
     column = min(int(x / right * width), width - 1)
     centre = ((column + 0.5) / width * right, (row + 0.5) / height * bottom)
     return Query(point, (row, column), centre, weight_maps(attention, (row, column)))
 
 
-def figure_rows(query: Query, heads: str) -> list[QueryRow]:
-    """Make the rows of a figure for one query, weights in multiples of the uniform one."""
-    maps = query.maps
+def figure_rows(query: Query, extent: tuple[float, float], heads: str) -> list[QueryRow]:
+    """Make the rows of a figure for one query."""
+    arrays = part_arrays(query.maps)
+    title = f'x={query.point[0]:g}, y={query.point[1]:g}'
+    if heads == 'mean':
+        return [QueryRow(title, query.centre, [array.mean(axis=0) for array in arrays], extent)]
+    return [
+        QueryRow(
+            f'{title}\nhead {head + 1}', query.centre, [array[head] for array in arrays], extent
+        )
+        for head in range(len(arrays[0]))
+    ]
+
+
+def part_arrays(maps: WeightMaps) -> list[np.ndarray]:
+    """Attention, and local residual and sum if there are any, in multiples of 1/N, each (N, H, W).
+
+    The N of the unit is the number of keys that the query sees: its uniform weight is 1/N.
+    """
     parts = [maps.attention]
     if maps.residual is not None:
         parts += [maps.residual, maps.total]
-    arrays = [maps.keys * part.cpu().numpy() for part in parts]
-    title = f'x={query.point[0]:g}, y={query.point[1]:g}'
-    if heads == 'mean':
-        return [QueryRow(title, query.centre, [array.mean(axis=0) for array in arrays])]
-    return [
-        QueryRow(f'{title}\nhead {head + 1}', query.centre, [array[head] for array in arrays])
-        for head in range(len(arrays[0]))
-    ]
+    return [maps.keys * part.cpu().numpy() for part in parts]

@@ -6,7 +6,8 @@ from pathlib import Path
 from torch import nn
 
 from .. import AttentionWeights, attention_hooks, find_layers
-from .inputs import InputImage, ModelSource, read_images, run_features
+from ..model_input import run_features
+from .inputs import InputImage, ModelSource, read_images
 
 Measure = Callable[[AttentionWeights], dict]
 
@@ -55,5 +56,5 @@ def _measure_image(
         rows.append(dict(row, image=image.path.name))
 
     with attention_hooks(layers, add_row):
-        run_features(model, image)
+        run_features(model, image.input.inputs_1CHW)
     return rows
