@@ -94,3 +94,4 @@ class Settings:
     repeats: int
     time_limit: float
     tolerance: float
+    memory: bool = True

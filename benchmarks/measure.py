@@ -38,8 +38,11 @@ def measure_case(case: Case, settings: Settings, skipped: dict[str, str]) -> dic
     differences = check_agreement(case.title, runners, inputs, settings.tolerance)
     rounds = {}
     for each in remaining:
-        affordable = int(settings.time_limit / rows[each.name]['call_seconds'])
-        rounds[each] = max(min(settings.repeats, affordable), 1)
+        call_seconds = rows[each.name].get('call_seconds', 0.0)
+        affordable = settings.time_limit / call_seconds if call_seconds else settings.repeats
+        rounds[each] = max(min(settings.repeats, int(affordable)), 1)
+    for runner in runners.values():
+        getattr(runner, 'part_seconds', []).clear()  # of the calls that warmed up
     times = time_in_turns(case.title, runners, inputs, rounds, settings.device)
     show_progress('')
     for name, seconds in times.items():
@@ -59,6 +62,9 @@ def measure_memory(case: Case, settings: Settings, skipped: dict[str, str]) -> d
         if candidate.name in skipped:
             rows[candidate.name] = dict(skipped=skipped[candidate.name])
             continue
+        if not settings.memory:
+            rows[candidate.name] = {}
+            continue
         show_progress(f'{case.title}: memory of {candidate.name}')
         rows[candidate.name] = peak_memory(candidate, case, settings)
         if 'skipped' in rows[candidate.name]:
@@ -77,9 +83,10 @@ def check_agreement(
     references, differences = {}, {}
     for candidate, runner in runners.items():
         show_progress(f'{title}: results of {candidate.name}')
-        results = runner.results(*inputs)
         if candidate.group is None:
+            runner(*inputs)
             continue
+        results = runner.results(*inputs)
         if candidate.group not in references:
             references[candidate.group] = candidate.name, results
             continue

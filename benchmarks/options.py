@@ -90,6 +90,9 @@ def _add_command(
     text = 'largest difference of results that have to agree, relative to the largest value '
     text += '(default: %(default)g)'
     add('--tolerance', type=float, default=1e-4, metavar='T', help=text)
+    text = 'measure only candidates of these names; ratios are to the first of them'
+    add('--only', nargs='+', metavar='NAME', help=text)
+    add('--no-memory', action='store_true', help='measure times only, which takes half as long')
     text = 'threads of PyTorch on the CPU (default: %(default)s)'
     add('--threads', type=count, default=torch.get_num_threads(), metavar='N', help=text)
     add('--device', choices=['cpu', 'cuda'], default='cpu', help='(default: %(default)s)')

@@ -14,7 +14,7 @@ def plot_growth(cases: list[dict], file: Path) -> None:
     panels = ((time_axes, 'median', 1, 'seconds'), (memory_axes, 'peak_bytes', 1e-9, 'GB'))
     for axes, key, unit, label in panels:
         for candidates in zip(*(case['candidates'] for case in cases), strict=True):
-            values = [unit * row[key] for row in candidates if 'skipped' not in row]
+            values = [unit * row.get(key, math.nan) for row in candidates if 'skipped' not in row]
             if values:
                 # A skipped candidate stays skipped: values are those of the first sizes.
                 axes.loglog(pixels[: len(values)], values, 'o-', label=candidates[0]['name'])
@@ -40,7 +40,7 @@ def plot_bars(cases: list[dict], file: Path) -> None:
         ratios = ['' if row['ratio'] is None else f' {row["ratio"]:.2f}' for row in measured]
         time_axes.bar_label(bars, ratios)
         time_axes.set(title=case['name'], xlabel='ms (ratio)')
-        memory_axes.barh(names, [row['peak_bytes'] / 1e6 for row in measured])
+        memory_axes.barh(names, [row.get('peak_bytes', math.nan) / 1e6 for row in measured])
         memory_axes.set(xlabel='MB', yticks=[])
         for axes in (time_axes, memory_axes):
             axes.invert_yaxis()

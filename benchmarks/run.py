@@ -23,7 +23,7 @@ import torch
 # Python with -I or -P does not look for modules beside the script.
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import options
-from benchmark import Settings
+from benchmark import Case, Settings
 from cases import BENCHMARKS
 from machine import describe_machine, machine_line
 from measure import Disagreement, measure_case
@@ -50,7 +50,12 @@ def run(command: str, args: argparse.Namespace) -> None:
     benchmark = BENCHMARKS[command]
     chosen = options.choose(args, command)
     settings = Settings(
-        args.device, args.threads, chosen.pop('repeats'), args.time_limit, args.tolerance
+        args.device,
+        args.threads,
+        chosen.pop('repeats'),
+        args.time_limit,
+        args.tolerance,
+        memory=not args.no_memory,
     )
     results = dict(
         command=command,
@@ -63,11 +68,22 @@ def run(command: str, args: argparse.Namespace) -> None:
     print(f'{command}: {machine_line(results["machine"])}\n', flush=True)
     skipped = {}
     for case in benchmark.make_cases(**chosen):
+        if args.only:
+            case = keep_candidates(case, args.only)
         results['cases'].append(measure_case(case, settings, skipped if benchmark.growing else {}))
         (args.out / f'{command}.json').write_text(json.dumps(results, indent=1))
         print(case_table(results['cases'][-1]), end='\n\n', flush=True)
     benchmark.plot(results['cases'], args.out / f'{command}.png')
     print(f'{summary(results)}Written: {args.out / command}.json, .png\n', flush=True)
+
+
+def keep_candidates(case: Case, names: list[str]) -> Case:
+    """Leave all candidates but those of the given names out of a case."""
+    known = [each.name for each in case.candidates]
+    if unknown := [name for name in names if name not in known]:
+        sys.exit(f'--only has to name some of {", ".join(known)}; got {", ".join(unknown)}')
+    kept = [each for each in case.candidates if each.name in names]
+    return dataclasses.replace(case, candidates=kept)
 
 
 def summary(results: dict) -> str:

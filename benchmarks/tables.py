@@ -27,7 +27,7 @@ def _row(candidate: dict, first: dict) -> tuple[str, ...]:
         format_time(candidate['min']),
         str(len(candidate['seconds'])),
         format_ratio(memory),
-        _memory(candidate['peak_bytes']),
+        _memory(candidate['peak_bytes']) if 'peak_bytes' in candidate else '',
         _memory(candidate['process_bytes']) if 'process_bytes' in candidate else '',
         '' if difference is None else f'{difference:.0e}',
     )

@@ -57,7 +57,7 @@ class ScoreRows(NamedTuple):
             upper, upper_weight, lower, lower_weight = weighed[row]
             above_CW, below_CW = read_wide(upper), read_wide(lower)
             # In this order, with one rounding less if the processor can, as the kernel does it.
-            return torch.addcmul(below_CW * lower_weight, above_CW, upper_weight)
+            return (below_CW * lower_weight).addcmul_(above_CW, upper_weight)
 
         return ScoreRows(size, read)
 

@@ -262,6 +262,30 @@ def test_one_entry_adds_a_benchmark(benchmark_modules, monkeypatch, tmp_path, ca
     assert 'one convolution' in capsys.readouterr().out
 
 
+def test_times_alone_of_some_candidates(benchmark_modules, monkeypatch, tmp_path):
+    import run
+    from benchmark import Benchmark, Candidate, Case
+    from builders import random_image
+    from runners import Inference
+
+    def make_cases(shape):
+        names = ('ours', 'other', 'third')
+        candidates = [Candidate(name, Inference, partial(nn.Conv2d, 3, 4, 1)) for name in names]
+        return [Case('Convolution', shape, partial(random_image, 1), candidates)]
+
+    entry = Benchmark('convolutions', make_cases, dict(shape=[64, 64], repeats=3))
+    monkeypatch.setitem(run.BENCHMARKS, 'convolution', entry)
+    command = ['convolution', '--no-memory', '--out', str(tmp_path), '--only']
+    run.main([*command, 'third', 'other'])
+
+    results = json.loads((tmp_path / 'convolution.json').read_text())
+    (case,) = results['cases']
+    assert list(rows(case)) == ['other', 'third']
+    assert all('peak_bytes' not in row and len(row['seconds']) == 3 for row in case['candidates'])
+    with pytest.raises(SystemExit, match='has to name some of ours, other, third; got ohter'):
+        run.main([*command, 'ohter'])
+
+
 def test_layer_runs_as_in_a_backbone(benchmark_modules, monkeypatch):
     from runners import LayerInference
 
