@@ -50,7 +50,7 @@ def run(command: str, args: argparse.Namespace) -> None:
     benchmark = BENCHMARKS[command]
     chosen = options.choose(args, command)
     settings = Settings(
-        args.device, args.threads, chosen.pop('repeats'), args.time_limit, args.tolerance
+        args.device, args.threads, chosen.pop('repeats', 1), args.time_limit, args.tolerance
     )
     results = dict(
         command=command,
@@ -61,9 +61,10 @@ def run(command: str, args: argparse.Namespace) -> None:
     )
     args.out.mkdir(parents=True, exist_ok=True)
     print(f'{command}: {machine_line(results["machine"])}\n', flush=True)
+    measure = benchmark.measure or measure_case
     skipped = {}
     for case in benchmark.make_cases(**chosen):
-        results['cases'].append(measure_case(case, settings, skipped if benchmark.growing else {}))
+        results['cases'].append(measure(case, settings, skipped if benchmark.growing else {}))
         (args.out / f'{command}.json').write_text(json.dumps(results, indent=1))
         print(case_table(results['cases'][-1]), end='\n\n', flush=True)
     benchmark.plot(results['cases'], args.out / f'{command}.png')

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from mmengine.registry import MODELS
 from torch import nn
 
 from helpers.large_models import (
@@ -113,6 +114,47 @@ def test_another_backbone_gets_the_image_at_once():
     expected = ordinary_classes(model, image)
 
     np.testing.assert_array_equal(predict(model, image, band_rows=64), expected)
+
+
+def test_softmax_attention_of_another_project_runs_in_the_backbone():
+    # Its maps are local to the neck and the head, so these are cut; the backbone is not.
+    model = build_segmentor('semantic_fpn')
+    sizes = dict(num_stages=4, num_layers=[1] * 4, num_heads=[1, 1, 2, 2], mlp_ratios=[2] * 4)
+    backbone = dict(type='mmdet.PyramidVisionTransformer', embed_dims=8, pretrain_img_size=64)
+    channels = [layers[1][0].attn.embed_dims for layers in MODELS.build(backbone | sizes).layers]
+    model.backbone = MODELS.build(backbone | sizes).double().eval()
+    for conv, width in zip(model.neck.lateral_convs, channels, strict=True):
+        conv.conv = nn.Conv2d(width, 8, 1).double()
+    balance(model)
+    image = random_image(100, 150)
+
+    expected = ordinary_classes(model, image)
+
+    assert len(np.unique(expected)) > 1
+    np.testing.assert_array_equal(predict(model, image, band_rows=64), expected)
+
+
+class SoftmaxHead(nn.Module):
+    """Softmax attention over the whole of a map, behind a convolution of the head."""
+
+    def __init__(self, conv: nn.Module, channels: int) -> None:
+        super().__init__()
+        self.conv = conv
+        self.attention = nn.MultiheadAttention(channels, 1, batch_first=True)
+
+    def forward(self, map_BCHW):
+        x_BLC = self.conv(map_BCHW).flatten(2).transpose(1, 2)
+        mixed_BLC, _ = self.attention(x_BLC, x_BLC, x_BLC)
+        return mixed_BLC.transpose(1, 2).unflatten(2, map_BCHW.shape[2:])
+
+
+def test_softmax_attention_over_the_whole_map_is_refused_in_a_head():
+    model = build_segmentor('semantic_fpn')
+    head = model.decode_head
+    head.conv_seg = SoftmaxHead(head.conv_seg, head.num_classes).double().eval()
+
+    with pytest.raises(CannotCutError, match='depends on the whole map, because of decode_head'):
+        predict(model, random_image(64, 64))
 
 
 @pytest.mark.parametrize(
