@@ -22,7 +22,6 @@ from mminline.datasets import write_shapes
 from mminline.large import predict
 from mminline.large.predictor import show_progress
 
-SCENE = 128
 DETAIL = 512
 PICTURE = 512
 
@@ -34,16 +33,17 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('config', help='config of a segmentor for Shapes')
     parser.add_argument('checkpoint', help='its trained weights')
     parser.add_argument('--side', type=int, default=8192, help='of the mosaic (default: 8192)')
+    parser.add_argument('--scene', type=int, default=128, help='side of a scene (default: 128)')
     parser.add_argument('--crop', type=int, default=128, help='side of the window (default: 128)')
     parser.add_argument('--out', type=Path, default=Path('seams.png'), help='picture')
     return parser.parse_args()
 
 
-def draw_mosaic(side: int) -> tuple[np.ndarray, np.ndarray]:
+def draw_mosaic(side: int, scene: int) -> tuple[np.ndarray, np.ndarray]:
     """Draw scenes side by side; return the image and the class of each pixel."""
-    scenes = -(-side // SCENE)
+    scenes = -(-side // scene)
     with tempfile.TemporaryDirectory() as folder:
-        write_shapes(folder, train=1, val=scenes**2, size=SCENE)
+        write_shapes(folder, train=1, val=scenes**2, size=scene)
         mosaics = []
         for kind, flag in (('images', 'color'), ('semantic', 'unchanged')):
             files = sorted(Path(folder, kind, 'val').iterdir())
@@ -72,7 +72,7 @@ def main() -> None:
     args = parse_args()
     # Without the faster heads: they round by the position of a pixel in the window.
     model = init_model(args.config, args.checkpoint, 'cpu', fast=False)
-    image_HWC, label_HW = draw_mosaic(args.side)
+    image_HWC, label_HW = draw_mosaic(args.side, args.scene)
     whole_HW = predict(model, image_HWC, report=show_progress)
     slide_HW = slide(model, image_HWC, args.crop)
     different_HW = whole_HW != slide_HW
@@ -84,7 +84,7 @@ def main() -> None:
         f'different: {different_HW.mean():.1%}': np.where(different_HW, 0, 255).astype(np.uint8),
     }
     figure = Figure(figsize=(12, 6.4), layout='tight')
-    first = (args.side // 2 // SCENE) * SCENE
+    first = (args.side // 2 // args.scene) * args.scene
     detail = (slice(first, first + DETAIL),) * 2
     for axes, (title, picture) in zip(figure.subplots(2, 4).T, panels.items(), strict=True):
         for axis, part in zip(axes, (reduce(picture), picture[detail]), strict=True):

@@ -121,9 +121,8 @@ def test_softmax_attention_of_another_project_runs_in_the_backbone():
     model = build_segmentor('semantic_fpn')
     sizes = dict(num_stages=4, num_layers=[1] * 4, num_heads=[1, 1, 2, 2], mlp_ratios=[2] * 4)
     backbone = dict(type='mmdet.PyramidVisionTransformer', embed_dims=8, pretrain_img_size=64)
-    channels = [layers[1][0].attn.embed_dims for layers in MODELS.build(backbone | sizes).layers]
     model.backbone = MODELS.build(backbone | sizes).double().eval()
-    for conv, width in zip(model.neck.lateral_convs, channels, strict=True):
+    for conv, width in zip(model.neck.lateral_convs, (8, 8, 16, 16), strict=True):
         conv.conv = nn.Conv2d(width, 8, 1).double()
     balance(model)
     image = random_image(100, 150)
@@ -134,13 +133,13 @@ def test_softmax_attention_of_another_project_runs_in_the_backbone():
     np.testing.assert_array_equal(predict(model, image, band_rows=64), expected)
 
 
-class SoftmaxHead(nn.Module):
-    """Softmax attention over the whole of a map, behind a convolution of the head."""
+class SoftmaxConv(nn.Module):
+    """A convolution, and softmax attention over the whole of its map."""
 
-    def __init__(self, conv: nn.Module, channels: int) -> None:
+    def __init__(self, conv: nn.Module) -> None:
         super().__init__()
         self.conv = conv
-        self.attention = nn.MultiheadAttention(channels, 1, batch_first=True)
+        self.attention = nn.MultiheadAttention(conv.out_channels, 1, batch_first=True)
 
     def forward(self, map_BCHW):
         x_BLC = self.conv(map_BCHW).flatten(2).transpose(1, 2)
@@ -148,12 +147,12 @@ class SoftmaxHead(nn.Module):
         return mixed_BLC.transpose(1, 2).unflatten(2, map_BCHW.shape[2:])
 
 
-def test_softmax_attention_over_the_whole_map_is_refused_in_a_head():
+def test_softmax_attention_over_the_whole_map_is_refused_behind_the_backbone():
     model = build_segmentor('semantic_fpn')
-    head = model.decode_head
-    head.conv_seg = SoftmaxHead(head.conv_seg, head.num_classes).double().eval()
+    coarsest = model.neck.lateral_convs[-1]
+    coarsest.conv = SoftmaxConv(coarsest.conv).double().eval()
 
-    with pytest.raises(CannotCutError, match='depends on the whole map, because of decode_head'):
+    with pytest.raises(CannotCutError, match='depends on the whole map'):
         predict(model, random_image(64, 64))
 
 
