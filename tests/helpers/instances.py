@@ -5,7 +5,7 @@ from mmengine.structures import InstanceData
 from pycocotools import mask
 
 
-def compare(found: InstanceData, expected: InstanceData) -> float:
+def compare(found: InstanceData, expected: InstanceData, tolerance: float = 1e-4) -> float:
     """Match instances one to one; return the part of the mask pixels that differ."""
     assert len(found) == len(expected) > 5
     different = total = 0
@@ -18,7 +18,7 @@ def compare(found: InstanceData, expected: InstanceData) -> float:
             for other in left
         ]
         nearest = int(torch.stack(distances).argmin())
-        assert distances[nearest] < 1e-4
+        assert distances[nearest] < tolerance
         other = left.pop(nearest)
         if 'masks' in expected:
             pixels = expected.masks[other].numpy()
