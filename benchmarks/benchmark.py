@@ -71,10 +71,11 @@ class Benchmark:
         description: Line of the help.
         make_cases: Builder of the cases, called with the options as keyword arguments.
         defaults: Options of the command with their default values. Each becomes an argument of
-            the builder, except ``repeats``, the number of rounds of timing.
+            the builder, except ``repeats``, the number of rounds of timing (default: 1).
         summary: Makes a table over all measured cases, printed at the end.
         plot: Draws the measured cases into a file.
         growing: Whether cases grow: a candidate that is skipped stays skipped in later ones.
+        measure: Measures a case instead of ``measure.measure_case``.
     """
 
     description: str
@@ -83,6 +84,7 @@ class Benchmark:
     summary: Callable[[list[dict]], str] | None = None
     plot: Callable[[list[dict], Path], None] = plot_bars
     growing: bool = False
+    measure: Callable[..., dict] | None = None
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,11 @@ from functools import partial
 import builders
 from baselines import BaselineAttention, GlobalSoftmaxAttention, MatrixProducts, use_baseline
 from benchmark import Benchmark, Candidate, Case
+from large_images import SingleCalls, large_cases, large_table
 from peers import peer_cases
 from plots import plot_growth
 from runners import (
     BusyInference,
-    ClassMap,
-    ClassMapInParts,
     CompiledInference,
     Detection,
     Inference,
@@ -178,21 +177,6 @@ def busy_cases(shape: tuple[int, int], batch: int) -> list[Case]:
     ]
 
 
-def large_cases(sides: list[int]) -> list[Case]:
-    """Class maps of SemanticFPN with 150 classes for square images of growing size."""
-    build = partial(builders.segmentor, 'semantic-fpn_inline-pvt-t_40k_ade20k-512x512.py')
-    softmax = partial(builders.segmentor, 'semantic-fpn_pvt-t_40k_ade20k-512x512.py')
-    slide = partial(softmax, mode='slide', crop_size=(512, 512), stride=(341, 341))
-    candidates = [
-        Candidate('ours, in parts', ClassMapInParts, build, 'inline'),
-        Candidate('ours, at once', ClassMap, build, 'inline'),
-        Candidate('softmax PVT, at once', ClassMap, softmax),
-        Candidate('softmax PVT, slide', ClassMap, slide),
-    ]
-    make_input = builders.random_pixels
-    return [Case('SemanticFPN', (side, side), make_input, candidates) for side in sorted(sides)]
-
-
 def _inline_candidates(
     family: type[InLinePVT | InLineSwin], compile: bool = False
 ) -> list[Candidate]:
@@ -255,10 +239,11 @@ BENCHMARKS = {
     'large': Benchmark(
         'class maps of whole images of growing size, in parts and at once',
         large_cases,
-        dict(sides=[1024, 2048, 4096], repeats=1),
-        summary=growth_table,
+        dict(sides=[1024, 2048, 4096]),
+        summary=large_table,
         plot=plot_growth,
         growing=True,
+        measure=SingleCalls(),
     ),
     'detector': Benchmark(
         'prediction of Mask R-CNN with InLine-PVT-T, and the times of its parts',

@@ -3,7 +3,7 @@
     python benchmarks/draw_seams.py CONFIG CHECKPOINT --out seams.png
 
 The image is a mosaic of Shapes scenes. It is predicted whole (mminline.large) and by mmseg's
-sliding window, by the same model.
+sliding window, by the same model. The lower row of the picture is a part of the upper one.
 """
 
 import argparse
@@ -20,6 +20,10 @@ from mmengine.dataset import pseudo_collate
 from mminline.apis import build_test_pipeline, init_model
 from mminline.datasets import write_shapes
 from mminline.large import predict
+from mminline.large.predictor import show_progress
+
+DETAIL = 512
+PICTURE = 512
 
 
 def parse_args() -> argparse.Namespace:
@@ -28,20 +32,25 @@ def parse_args() -> argparse.Namespace:
     )
     parser.add_argument('config', help='config of a segmentor for Shapes')
     parser.add_argument('checkpoint', help='its trained weights')
-    parser.add_argument('--scenes', type=int, default=6, help='scenes a side (default: 6)')
+    parser.add_argument('--side', type=int, default=8192, help='of the mosaic (default: 8192)')
+    parser.add_argument('--scene', type=int, default=128, help='side of a scene (default: 128)')
     parser.add_argument('--crop', type=int, default=128, help='side of the window (default: 128)')
     parser.add_argument('--out', type=Path, default=Path('seams.png'), help='picture')
     return parser.parse_args()
 
 
-def draw_mosaic(scenes: int, size: int = 192) -> np.ndarray:
-    """Draw scenes side by side."""
+def draw_mosaic(side: int, scene: int) -> tuple[np.ndarray, np.ndarray]:
+    """Draw scenes side by side; return the image and the class of each pixel."""
+    scenes = -(-side // scene)
     with tempfile.TemporaryDirectory() as folder:
-        write_shapes(folder, train=1, val=scenes**2, size=size)
-        files = sorted(Path(folder, 'images', 'val').iterdir())
-        images = [mmcv.imread(file) for file in files]
-    rows = [np.concatenate(images[row * scenes :][:scenes], axis=1) for row in range(scenes)]
-    return np.concatenate(rows)
+        write_shapes(folder, train=1, val=scenes**2, size=scene)
+        mosaics = []
+        for kind, flag in (('images', 'color'), ('semantic', 'unchanged')):
+            files = sorted(Path(folder, kind, 'val').iterdir())
+            tiles = [mmcv.imread(file, flag) for file in files]
+            rows = [np.concatenate(tiles[row * scenes :][:scenes], axis=1) for row in range(scenes)]
+            mosaics.append(np.concatenate(rows)[:side, :side])
+    return mosaics[0], mosaics[1]
 
 
 @torch.inference_mode()
@@ -53,27 +62,39 @@ def slide(model: torch.nn.Module, image_HWC: np.ndarray, crop: int) -> np.ndarra
     return sample.pred_sem_seg.data[0].numpy()
 
 
+def reduce(picture: np.ndarray) -> np.ndarray:
+    """Average blocks of pixels, so that a large picture can be looked at."""
+    size = (PICTURE, PICTURE)
+    return cv2.resize(picture, size, interpolation=cv2.INTER_AREA)
+
+
 def main() -> None:
     args = parse_args()
-    model = init_model(args.config, args.checkpoint, 'cpu')
-    image_HWC = draw_mosaic(args.scenes)
-    whole_HW, slide_HW = predict(model, image_HWC), slide(model, image_HWC, args.crop)
+    # Without the faster heads: they round by the position of a pixel in the window.
+    model = init_model(args.config, args.checkpoint, 'cpu', fast=False)
+    image_HWC, label_HW = draw_mosaic(args.side, args.scene)
+    whole_HW = predict(model, image_HWC, report=show_progress)
+    slide_HW = slide(model, image_HWC, args.crop)
     different_HW = whole_HW != slide_HW
     palette = np.array(model.dataset_meta['palette'], np.uint8)
-    figure = Figure(figsize=(12, 3.4), layout='tight')
     panels = {
-        'image': cv2.cvtColor(image_HWC, cv2.COLOR_BGR2RGB),
+        f'mosaic of {args.side} px': cv2.cvtColor(image_HWC, cv2.COLOR_BGR2RGB),
         'whole, in parts': palette[whole_HW],
         f'sliding window of {args.crop} px': palette[slide_HW],
-        f'different: {different_HW.mean():.1%}': ~different_HW,
+        f'different: {different_HW.mean():.1%}': np.where(different_HW, 0, 255).astype(np.uint8),
     }
-    for axes, (title, picture) in zip(figure.subplots(1, 4), panels.items(), strict=True):
-        axes.imshow(picture, cmap='gray', interpolation='nearest')
-        axes.set_title(title)
-        axes.set_axis_off()
-    figure.savefig(args.out, dpi=120)
-    height, width = different_HW.shape
-    print(f'{different_HW.sum()} of {height * width} pixels differ: {args.out}')
+    figure = Figure(figsize=(12, 6.4), layout='tight')
+    first = (args.side // 2 // args.scene) * args.scene
+    detail = (slice(first, first + DETAIL),) * 2
+    for axes, (title, picture) in zip(figure.subplots(2, 4).T, panels.items(), strict=True):
+        for axis, part in zip(axes, (reduce(picture), picture[detail]), strict=True):
+            axis.imshow(part, cmap='gray', vmin=0, vmax=255, interpolation='nearest')
+            axis.set_axis_off()
+        axes[0].set_title(title)
+    figure.savefig(args.out, dpi=110)
+    print(f'{different_HW.sum()} of {different_HW.size} pixels differ: {args.out}')
+    for name, classes_HW in (('whole', whole_HW), ('sliding window', slide_HW)):
+        print(f'{name}: {(classes_HW == label_HW).mean():.2%} of the pixels have the right class')
 
 
 if __name__ == '__main__':

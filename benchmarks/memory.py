@@ -24,8 +24,16 @@ WARM_UP_SHAPE = (64, 64)
 PRELOADED = ['mmdet.apis', 'mmseg.models', 'mminline.apis']
 
 
-def peak_memory(candidate: Candidate, case: Case, settings: Settings) -> dict:
+def peak_memory(
+    candidate: Candidate, case: Case, settings: Settings, output: Path | None = None
+) -> dict:
     """Measure one call.
+
+    Args:
+        candidate: The candidate.
+        case: Its case.
+        settings: Settings of the measurement.
+        output: File for what the call returns, on a CPU.
 
     Returns:
         ``peak_bytes`` above what was there before, ``process_bytes`` at the peak altogether (CPU
@@ -36,7 +44,8 @@ def peak_memory(candidate: Candidate, case: Case, settings: Settings) -> dict:
     context = multiprocessing.get_context('forkserver')
     context.set_forkserver_preload(PRELOADED)
     receiver, sender = context.Pipe(duplex=False)
-    child = context.Process(target=_call_once, args=(sender, candidate, case, settings.threads))
+    arguments = (sender, candidate, case, settings.threads, output)
+    child = context.Process(target=_call_once, args=arguments)
     # The fork server looks for the modules to preload in the current folder first, the programs of
     # this folder do not: without this it could import another mminline than they do.
     current = os.getcwd()
@@ -61,7 +70,9 @@ def peak_memory(candidate: Candidate, case: Case, settings: Settings) -> dict:
         child.join()
 
 
-def _call_once(sender: Connection, candidate: Candidate, case: Case, threads: int) -> None:
+def _call_once(
+    sender: Connection, candidate: Candidate, case: Case, threads: int, output: Path | None
+) -> None:
     torch.set_num_threads(threads)
     runner = candidate.start('cpu')
     # A small call first, because code and threads are not memory of the call. A compiled model
@@ -77,12 +88,14 @@ def _call_once(sender: Connection, candidate: Candidate, case: Case, threads: in
     sender.send('ready')
     start = time.perf_counter()
     try:
-        runner(*inputs)
+        result = runner(*inputs)
     except (MemoryError, RuntimeError) as error:
         sender.send(dict(skipped=_explain(error)))
         return
     seconds = time.perf_counter() - start
     peak = read_kilobytes('/proc/self/status', 'VmHWM')
+    if output is not None:
+        torch.save(result, output)
     sender.send(
         dict(peak_bytes=1024 * (peak - before), process_bytes=1024 * peak, call_seconds=seconds)
     )

@@ -52,7 +52,7 @@ def run(command: str, args: argparse.Namespace) -> None:
     settings = Settings(
         args.device,
         args.threads,
-        chosen.pop('repeats'),
+        chosen.pop('repeats', 1),
         args.time_limit,
         args.tolerance,
         memory=not args.no_memory,
@@ -66,11 +66,12 @@ def run(command: str, args: argparse.Namespace) -> None:
     )
     args.out.mkdir(parents=True, exist_ok=True)
     print(f'{command}: {machine_line(results["machine"])}\n', flush=True)
+    measure = benchmark.measure or measure_case
     skipped = {}
     for case in benchmark.make_cases(**chosen):
         if args.only:
             case = keep_candidates(case, args.only)
-        results['cases'].append(measure_case(case, settings, skipped if benchmark.growing else {}))
+        results['cases'].append(measure(case, settings, skipped if benchmark.growing else {}))
         (args.out / f'{command}.json').write_text(json.dumps(results, indent=1))
         print(case_table(results['cases'][-1]), end='\n\n', flush=True)
     benchmark.plot(results['cases'], args.out / f'{command}.png')

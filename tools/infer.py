@@ -19,7 +19,7 @@ writes to the folder --out
 --full-size leaves out the resizing of the config. What does not fit into memory at once is computed
 in parts, with the same result (--large); its picture is reduced. If --out is a file (.png, .tif or
 .npy), the class map of a single image is written to it band by band, and nothing else. With
---launcher, processes share the image, a slab of rows each: for one image, by a segmentor.
+--launcher, processes share the image, a slab of rows each: for one image.
 
 An image that cannot be read is named and skipped. The exit code is 0 if nothing was skipped.
 """
@@ -114,7 +114,7 @@ def check_options(config: Config, args: argparse.Namespace) -> None:
     if args.large and not args.full_size:
         raise ValueError('--large is for images that keep their resolution: add --full-size.')
     if args.launcher != 'none':
-        check_sharing(config, args)
+        check_sharing(args)
     if is_class_map(args):
         check_class_map(config, args)
     elif args.out.is_file():
@@ -148,12 +148,10 @@ def check_class_map(config: Config, args: argparse.Namespace) -> None:
         raise ValueError(f'--out {args.out} is written in parts: leave --large off out.')
 
 
-def check_sharing(config: Config, args: argparse.Namespace) -> None:
+def check_sharing(args: argparse.Namespace) -> None:
     check_launcher(args.launcher)
     if args.large != 'on':
         raise ValueError('--launcher is for images in parts: add --full-size --large on.')
-    if config.default_scope != 'mmseg':
-        raise ValueError('--launcher is for segmentors: a detector runs in one process.')
     if not args.source.is_file() or args.source.suffix.lower() in VIDEOS:
         raise ValueError(f'--launcher is for a single image, and {args.source} is none.')
 

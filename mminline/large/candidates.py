@@ -50,11 +50,22 @@ class Candidates:
 
     def _add(self, outputs: list[Tensor], index_N: Tensor) -> None:
         values = [each[0].permute(1, 2, 0).reshape(len(index_N), -1) for each in outputs]
-        rank_N = self._rank(values[0])
+        self.merge(self._rank(values[0]), index_N, values)
+
+    def merge(self, rank_N: Tensor, index_N: Tensor, values: list[Tensor]) -> None:
+        """Keep the best of the boxes so far and of others.
+
+        Args:
+            rank_N: Score of the best class of each of the others.
+            index_N: Its number in the whole level.
+            values: Outputs of the head for it.
+        """
         if self._rank_N is not None:
-            rank_N = torch.cat([self._rank_N, rank_N])
-            index_N = torch.cat([self._index_N, index_N])
-            values = [torch.cat(pair) for pair in zip(self._values, values, strict=True)]
+            device = self._rank_N.device
+            rank_N = torch.cat([self._rank_N, rank_N.to(device)])
+            index_N = torch.cat([self._index_N, index_N.to(device)])
+            pairs = zip(self._values, values, strict=True)
+            values = [torch.cat([own, other.to(device)]) for own, other in pairs]
         if 0 < self.limit < len(rank_N):
             # Sorted by position again: equal scores keep the order they have in the whole level.
             kept = rank_N.topk(self.limit).indices
@@ -67,6 +78,10 @@ class Candidates:
         if self.head.use_sigmoid_cls:
             return scores_NK.sigmoid().amax(dim=1)
         return scores_NK.softmax(dim=1)[:, :-1].amax(dim=1)
+
+    def kept(self) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """Return the arguments for ``merge`` of another process, on the CPU."""
+        return self._rank_N.cpu(), self._index_N.cpu(), [each.cpu() for each in self._values]
 
     def as_maps(self) -> list[Tensor]:
         """Return the kept outputs as maps of one column, the form that the head takes."""

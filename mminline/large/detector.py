@@ -10,10 +10,11 @@ from torch import Tensor, nn
 
 from .backbone import Report
 from .candidates import Candidates, choose_boxes
+from .detector_parts import check_parts, region_parts
 from .errors import CannotCutError
 from .halo import TOLERANCE, find_halo, random_strip
 from .masks import paste_as_runs
-from .regions import check_extractor, pool_regions
+from .region_pool import RegionPool
 from .replaced import replaced
 from .tiles import UNIT, Maps, Tile, split_image
 
@@ -33,11 +34,10 @@ class TiledDetector:
         self.neck = getattr(model, 'neck', None)
         self.maps = maps
         self.modules = {'neck': self.neck, name: self.head}
-        _check_parts(model, self.modules)
+        check_parts(model, self.modules)
         self.strides = [stride[0] for stride in self.head.prior_generator.strides]
         self.num_fine = sum(stride < UNIT for stride in self.strides)
-        self.extractors, self.mask_heads = _region_parts(self.roi_head)
-        self._pooled = None
+        self.extractors, self.mask_heads = region_parts(self.roi_head)
 
     @property
     def result_bytes(self) -> int:
@@ -58,14 +58,16 @@ class TiledDetector:
         """Maps of the coarse levels and outputs of the dense head for them, whole.
 
         Coarse levels of a pyramid depend on coarse maps only. A single cell stands for each
-        fine one.
+        fine one. Of several processes, the first has them.
         """
         inputs = [
-            maps.whole(index) if stride >= UNIT else maps.maps[index].new_zeros(1, channels, 1, 1)
-            for index, (stride, channels) in enumerate(
-                zip(maps.strides, (each.shape[1] for each in maps.maps), strict=True)
-            )
+            maps.whole(index, everywhere=False)
+            if stride >= UNIT
+            else each.new_zeros(1, each.shape[1], 1, 1)
+            for index, (stride, each) in enumerate(zip(maps.strides, maps.maps, strict=True))
         ]
+        if not maps.team.is_first:
+            return [], []
         pyramid = self.neck(inputs)
         outputs = self.head(pyramid)
         return list(pyramid[self.num_fine :]), [kind[self.num_fine :] for kind in outputs]
@@ -94,8 +96,11 @@ class TiledDetector:
         tile_shape: tuple[int, int],
         halo: int,
         report: Report,
-    ) -> InstanceData:
-        """Detect the instances of an image of height and width ``shape``."""
+    ) -> InstanceData | None:
+        """Detect the instances of an image of height and width ``shape``.
+
+        Of several processes that share it, the first has them, and the others None.
+        """
         meta = dict(
             img_shape=shape,
             ori_shape=shape,
@@ -103,14 +108,18 @@ class TiledDetector:
             batch_input_shape=self.maps.shape,
             scale_factor=(1.0, 1.0),
         )
-        tiles = [tile for row in split_image(self.maps.shape, tile_shape, halo) for tile in row]
+        rows_of_tiles = split_image(self.maps.shape, tile_shape, halo, self.maps.rows)
+        tiles = [tile for row in rows_of_tiles for tile in row]
         coarse, outputs = self.coarse_levels(self.maps)
         boxes = self._choose_boxes(outputs, tiles, meta, report)
         if self.roi_head is None:
             return boxes
         source = partial(self._fine_maps, tiles, report)
+        regions = RegionPool(self.extractors, self.maps, self.num_fine, source)
+        if not self.maps.team.is_first:
+            return regions.assist()
         sample = BaseDataElement(metainfo=meta)
-        with self._in_tiles(coarse, source):
+        with regions.replace_extractors(coarse), self._masks_as_runs():
             (instances,) = self.roi_head.predict(
                 self._placeholders(coarse), [boxes], [sample], rescale=True
             )
@@ -120,19 +129,26 @@ class TiledDetector:
 
     def _choose_boxes(
         self, outputs: list[list[Tensor]], tiles: list[Tile], meta: dict, report: Report
-    ) -> InstanceData:
-        sizes = [tuple(side // stride for side in self.maps.shape) for stride in self.strides]
-        sizes[self.num_fine :] = [tuple(each.shape[2:]) for each in outputs[0]]
-        levels = [Candidates(self.head, level, size) for level, size in enumerate(sizes)]
+    ) -> InstanceData | None:
+        levels = [
+            Candidates(self.head, level, tuple(side // stride for side in self.maps.shape))
+            for level, stride in enumerate(self.strides[: self.num_fine])
+        ]
         for number, tile in enumerate(tiles):
             found = self.run(self.maps.slices(tile), tile, self.maps)
-            for level in range(self.num_fine):
-                stride = self.strides[level]
-                cut = [tile.crop(each, stride) for each in found[level :: self.num_fine]]
-                levels[level].add(cut, tile, stride)
+            for level, stride in zip(levels, self.strides, strict=False):
+                cut = [tile.crop(each, stride) for each in found[level.level :: self.num_fine]]
+                level.add(cut, tile, stride)
             report('neck and dense head', number + 1, len(tiles))
-        for level in range(self.num_fine, len(levels)):
-            levels[level].add_whole([kind[level - self.num_fine] for kind in outputs])
+        shares = self.maps.team.gather([level.kept() for level in levels])
+        if shares is None:
+            return None
+        for share in shares[1:]:
+            for level, kept in zip(levels, share, strict=True):
+                level.merge(*kept)
+        for kinds in zip(*outputs, strict=True):
+            levels.append(Candidates(self.head, len(levels), tuple(kinds[0].shape[2:])))
+            levels[-1].add_whole(kinds)
         return choose_boxes(self.head, levels, meta, rescale=self.roi_head is None)
 
     def _fine_maps(
@@ -150,66 +166,10 @@ class TiledDetector:
         return (nothing,) * (self.num_fine + len(coarse))
 
     @contextlib.contextmanager
-    def _in_tiles(self, coarse: list[Tensor], source: Callable) -> Iterator[None]:
-        """Let regions be pooled from tiles, and masks be pasted as run lengths."""
+    def _masks_as_runs(self) -> Iterator[None]:
+        """Let masks be pasted as run lengths."""
         with contextlib.ExitStack() as stack:
-            for extractor in self.extractors:
-                pool = partial(self._pool, extractor, coarse, source)
-                stack.enter_context(replaced(extractor, 'forward', pool))
             for head in self.mask_heads:
                 paste = partial(paste_as_runs, head._predict_by_feat_single)
                 stack.enter_context(replaced(head, '_predict_by_feat_single', paste))
             yield
-
-    def _pool(
-        self,
-        extractor: nn.Module,
-        coarse: list[Tensor],
-        source: Callable,
-        feats: tuple[Tensor, ...],
-        rois: Tensor,
-        roi_scale_factor: float | None = None,
-    ) -> Tensor:
-        if roi_scale_factor is not None:
-            raise CannotCutError('the model cannot run in parts: it rescales its regions')
-        # The mask heads of a cascade ask for the same regions one after the other.
-        layers = str(extractor.roi_layers)
-        if self._pooled is None or self._pooled[0] is not rois or self._pooled[1] != layers:
-            pooled = pool_regions(extractor, rois, coarse, self.num_fine, source, self.maps.shape)
-            self._pooled = rois, layers, pooled
-        return self._pooled[2]
-
-
-def _check_parts(model: nn.Module, parts: dict[str, nn.Module | None]) -> None:
-    """Refuse detectors that are not built of a neck and a dense head with priors."""
-    missing = [name for name, part in parts.items() if part is None]
-    head = list(parts.values())[-1]
-    wanted = ('prior_generator', 'use_sigmoid_cls', '_predict_by_feat_single')
-    missing += [name for name in wanted if not hasattr(head, name)] if head is not None else []
-    if missing:
-        raise CannotCutError(
-            f'{type(model).__name__} cannot run in parts: that needs a neck and a dense head with '
-            f'anchors or points, and it has no {", ".join(missing)}'
-        )
-
-
-def _region_parts(roi_head: nn.Module | None) -> tuple[list[nn.Module], list[nn.Module]]:
-    """Extractors and mask heads of a head of regions; a cascade has one of each for a stage."""
-    if roi_head is None:
-        return [], []
-    for name in ('with_semantic', 'with_glbctx', 'with_feat_relay'):
-        if getattr(roi_head, name, False):
-            raise CannotCutError(f'the model cannot run in parts: roi_head is {name}')
-    found = [
-        _as_list(getattr(roi_head, f'{kind}_roi_extractor', None)) for kind in ('bbox', 'mask')
-    ]
-    extractors = list(dict.fromkeys(found[0] + found[1]))
-    for extractor in extractors:
-        check_extractor(extractor)
-    return extractors, _as_list(getattr(roi_head, 'mask_head', None))
-
-
-def _as_list(part: nn.Module | None) -> list[nn.Module]:
-    if part is None:
-        return []
-    return list(part) if isinstance(part, nn.ModuleList) else [part]

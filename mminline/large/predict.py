@@ -8,7 +8,6 @@ from mmengine.structures import InstanceData
 from torch import nn
 
 from ..apis.precision import is_half
-from ..execution.slabs import is_parallel
 from .backbone import Report, compute_maps
 from .detector import TiledDetector
 from .image import ModelImage
@@ -48,8 +47,8 @@ def predict(
     Returns:
         Segmentors: class of each pixel, or the file that it was written to. Detectors: instances
         with ``bboxes``, ``scores``, ``labels`` and ``masks``, the masks as run lengths. Inside
-        ``mminline.spatial_parallel``, which is for segmentors, all processes call this with the
-        same arguments; the first one has the result, the others None.
+        ``mminline.spatial_parallel`` all processes call this with the same arguments; the first
+        one has the result, the others None.
     """
     _check(model, band_rows, out)
     image = ModelImage(model, image_HWC)
@@ -93,8 +92,6 @@ def _check(model: nn.Module, band_rows: int | None, out: str | Path | None) -> N
         raise ValueError(
             'large images run in float32: call mminline.apis.set_precision(model, "float32") first'
         )
-    if is_parallel() and not is_segmentor(model):
-        raise ValueError('only segmentors run over several processes: detectors run in one')
     if out is not None:
         if not is_segmentor(model):
             raise ValueError(f'out is for class maps of segmentors, got out={str(out)!r}')

@@ -63,39 +63,59 @@ def check_extractor(extractor: nn.Module) -> None:
         )
 
 
-def pool_regions(
-    extractor: nn.Module,
-    rois: Tensor,
-    coarse: list[Tensor],
-    num_fine: int,
-    tiles: TileSource,
-    shape: tuple[int, int],
+def pool_from_whole(
+    extractor: nn.Module, rois: Tensor, coarse: list[Tensor], num_fine: int
 ) -> Tensor:
-    """Pool regions as the extractor does.
+    """Pool the regions of the coarse levels as the extractor does; those of others are zero.
 
     Args:
         extractor: RoI extractor of mmdet.
         rois: Regions (N, 5): number of the image, left, top, right, bottom.
         coarse: Whole maps of the coarse levels.
-        num_fine: Levels before these, which come in tiles.
+        num_fine: Levels before these.
+    """
+    levels = extractor.map_roi_levels(rois, extractor.num_inputs)
+    features = _no_features(extractor, rois)
+    for level, layer in list(enumerate(extractor.roi_layers))[num_fine:]:
+        chosen = (levels == level).nonzero().flatten()
+        if len(chosen):
+            features[chosen] = layer(coarse[level - num_fine], rois[chosen])
+    return features
+
+
+def pool_from_tiles(
+    extractor: nn.Module,
+    rois: Tensor,
+    num_fine: int,
+    tiles: TileSource,
+    shape: tuple[int, int],
+) -> Tensor:
+    """Pool the regions of the fine levels as the extractor does; those of others are zero.
+
+    Args:
+        extractor: RoI extractor of mmdet.
+        rois: Regions (N, 5).
+        num_fine: Levels that come in tiles.
         tiles: Gives tiles for which a question is true, with their fine maps.
         shape: Height and width of the padded image.
     """
     levels = extractor.map_roi_levels(rois, extractor.num_inputs)
-    size = extractor.roi_layers[0].output_size
-    features = coarse[0].new_zeros(len(rois), extractor.out_channels, *size)
-    points = {}
-    for level, layer in enumerate(extractor.roi_layers):
-        chosen = (levels == level).nonzero().flatten()
-        if level < num_fine:
-            points[level] = sample_points(layer, rois, chosen, shape)
-        elif len(chosen):
-            features[chosen] = layer(coarse[level - num_fine], rois[chosen])
-    bins_BC = features.new_zeros(len(rois) * size[0] * size[1], features.shape[1])
+    points = {
+        level: sample_points(layer, rois, (levels == level).nonzero().flatten(), shape)
+        for level, layer in enumerate(extractor.roi_layers[:num_fine])
+    }
+    # Regions, rows and columns of bins, channels: the channels of a bin side by side.
+    features = _no_features(extractor, rois).permute(0, 2, 3, 1).contiguous()
+    bins_BC = features.flatten(0, 2)
     for tile, maps in tiles(lambda tile: any(each.inside(tile).any() for each in points.values())):
         for level, found in points.items():
             _add_points(bins_BC, found[found.inside(tile)], maps[level], tile)
-    return features + bins_BC.unflatten(0, (len(rois), *size)).permute(0, 3, 1, 2)
+    return features.permute(0, 3, 1, 2).contiguous()
+
+
+def _no_features(extractor: nn.Module, rois: Tensor) -> Tensor:
+    size = extractor.roi_layers[0].output_size
+    return rois.new_zeros(len(rois), extractor.out_channels, *size)
 
 
 def sample_points(layer: nn.Module, rois: Tensor, chosen: Tensor, shape: tuple[int, int]) -> Points:

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..execution.slabs import SlabShape, move_map_rows, named_errors
+from .team import SharedTeam
 from .tiles import Maps
 
 # Class maps are sent in pieces of this size.
@@ -34,6 +35,7 @@ class SlabMaps(Maps):
     ) -> None:
         super().__init__(maps, shape, strides)
         self.slab = slab
+        self.team = SharedTeam(slab.group)
         self._grids = [slab.at_stride(stride) for stride in self.strides]
         self._first_rows = [grid.top for grid in self._grids]
         is_last = slab.rank == len(slab.rows) - 1
@@ -47,10 +49,14 @@ class SlabMaps(Maps):
             self.maps = (*self.maps[:index], widened, *self.maps[index + 1 :])
             self._first_rows[index] = rows[grid.rank][0]
 
-    def whole(self, index: int) -> Tensor:
-        """Return a map of the padded size, with the rows of all processes."""
+    def whole(self, index: int, everywhere: bool = True) -> Tensor:
+        """Return a map of the padded size, with the rows of all processes, or an empty one."""
         stride = self.strides[index]
-        map_BCHW = self._gather(index, [(0, self._grids[index].whole[0])] * len(self.slab.rows))
+        everything = (0, self._grids[index].whole[0])
+        others = everything if everywhere else (0, 0)
+        map_BCHW = self._gather(index, [everything] + [others] * (len(self.slab.rows) - 1))
+        if not map_BCHW.shape[2]:
+            return map_BCHW
         missing = [
             side // stride - cells
             for side, cells in zip(self.shape, map_BCHW.shape[2:], strict=True)

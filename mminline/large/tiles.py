@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
+from .team import Team
+
 UNIT = 32
 
 
@@ -107,14 +109,20 @@ class Maps:
         self.strides = tuple(strides)
         # Rows to predict; other processes may have the rest, see ``shared.SlabMaps``.
         self.rows = (0, shape[0])
+        self.team = Team()
         self._first_rows = [0] * len(self.maps)
 
     def slices(self, tile: Tile) -> list[Tensor]:
         """Cut the computed lines of a tile out of each map."""
         return [self._slice(index, tile) for index in range(len(self.maps))]
 
-    def whole(self, index: int) -> Tensor:
-        """Return a map of the padded size."""
+    def whole(self, index: int, everywhere: bool = True) -> Tensor:
+        """Return a map of the padded size.
+
+        Args:
+            index: Number of the map.
+            everywhere: Whether all processes get it, or the first one only.
+        """
         height, width = self.shape
         whole = Tile(Span(0, height, 0, height), Span(0, width, 0, width))
         return self._slice(index, whole)

@@ -122,6 +122,21 @@ def test_scale_tells_the_growth_of_time_per_pixel(quick_run):
     assert f'({large / small / 4:.2f}) |' in quick_run[1].split('ns per pixel (growth)')[1]
 
 
+def test_large_compares_parts_with_the_whole(quick_run):
+    folder, printed = quick_run
+    cases = load(quick_run, 'large')['cases']
+
+    assert [case['shape'] for case in cases] == [[64, 64], [128, 128]]
+    for case in cases:
+        found = rows(case)
+        assert found['ours, in parts']['differing_pixels'] == 0
+        # The window is larger than the image.
+        assert found['softmax PVT, slide']['differing_pixels'] == 0
+        assert 'differing_pixels' not in found['softmax PVT, at once']
+    assert '| 128 x 128 |' in printed.split('differing pixels')[1]
+    assert (folder / 'large.png').read_bytes().startswith(b'\x89PNG')
+
+
 def test_figure_compares_windows_and_sides_with_softmax_attention(quick_run):
     folder, printed = quick_run
     cases = load(quick_run, 'figure')['cases']

@@ -7,11 +7,12 @@ from mmcv.ops import RoIAlign
 from pycocotools import mask
 from torch import nn
 
+from helpers.instances import compare
 from helpers.large_models import DETECTORS, build_detector, ordinary_instances, random_image
 from mminline.apis import set_precision
 from mminline.large import CannotCutError, detector, memory, predict
 from mminline.large.masks import paste_as_runs
-from mminline.large.regions import pool_regions
+from mminline.large.regions import pool_from_tiles
 from mminline.large.tiles import split_image
 
 pytestmark = pytest.mark.slow
@@ -20,28 +21,6 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope='module', params=DETECTORS)
 def model(request) -> nn.Module:
     return build_detector(request.param)
-
-
-def compare(found, expected) -> float:
-    """Match instances one to one; return the part of the mask pixels that differ."""
-    assert len(found) == len(expected) > 5
-    different = total = 0
-    left = list(range(len(expected)))
-    for number in range(len(found)):
-        distances = [
-            (found.bboxes[number] - expected.bboxes[other]).abs().max()
-            + (found.scores[number] - expected.scores[other]).abs()
-            + 1e3 * (found.labels[number] != expected.labels[other])
-            for other in left
-        ]
-        nearest = int(torch.stack(distances).argmin())
-        assert distances[nearest] < 1e-3
-        other = left.pop(nearest)
-        if 'masks' in expected:
-            pixels = expected.masks[other].numpy()
-            total += pixels.sum()
-            different += (mask.decode(found.masks[number]).astype(bool) != pixels).sum()
-    return different / max(total, 1)
 
 
 @pytest.mark.parametrize('shape', [(333, 517), (512, 256)])
@@ -155,7 +134,7 @@ def test_regions_larger_than_a_tile_are_pooled_in_pieces(sampling_ratio, aligned
         for tile in filter(is_needed, tiles):
             yield tile, [pyramid[:, :, tile.rows.computed(4), tile.columns.computed(4)]]
 
-    pooled = pool_regions(extractor, rois, [pyramid[..., :1, :1]], 1, source, shape)
+    pooled = pool_from_tiles(extractor, rois, 1, source, shape)
 
     torch.testing.assert_close(pooled, extractor.roi_layers[0](pyramid, rois))
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from mmengine.registry import MODELS
 from torch import nn
 
 from helpers.large_models import (
@@ -113,6 +114,46 @@ def test_another_backbone_gets_the_image_at_once():
     expected = ordinary_classes(model, image)
 
     np.testing.assert_array_equal(predict(model, image, band_rows=64), expected)
+
+
+def test_softmax_attention_of_another_project_runs_in_the_backbone():
+    # Its maps are local to the neck and the head, so these are cut; the backbone is not.
+    model = build_segmentor('semantic_fpn')
+    sizes = dict(num_stages=4, num_layers=[1] * 4, num_heads=[1, 1, 2, 2], mlp_ratios=[2] * 4)
+    backbone = dict(type='mmdet.PyramidVisionTransformer', embed_dims=8, pretrain_img_size=64)
+    model.backbone = MODELS.build(backbone | sizes).double().eval()
+    for conv, width in zip(model.neck.lateral_convs, (8, 8, 16, 16), strict=True):
+        conv.conv = nn.Conv2d(width, 8, 1).double()
+    balance(model)
+    image = random_image(100, 150)
+
+    expected = ordinary_classes(model, image)
+
+    assert len(np.unique(expected)) > 1
+    np.testing.assert_array_equal(predict(model, image, band_rows=64), expected)
+
+
+class SoftmaxConv(nn.Module):
+    """A convolution, and softmax attention over the whole of its map."""
+
+    def __init__(self, conv: nn.Module) -> None:
+        super().__init__()
+        self.conv = conv
+        self.attention = nn.MultiheadAttention(conv.out_channels, 1, batch_first=True)
+
+    def forward(self, map_BCHW):
+        x_BLC = self.conv(map_BCHW).flatten(2).transpose(1, 2)
+        mixed_BLC, _ = self.attention(x_BLC, x_BLC, x_BLC)
+        return mixed_BLC.transpose(1, 2).unflatten(2, map_BCHW.shape[2:])
+
+
+def test_softmax_attention_over_the_whole_map_is_refused_behind_the_backbone():
+    model = build_segmentor('semantic_fpn')
+    coarsest = model.neck.lateral_convs[-1]
+    coarsest.conv = SoftmaxConv(coarsest.conv).double().eval()
+
+    with pytest.raises(CannotCutError, match='depends on the whole map'):
+        predict(model, random_image(64, 64))
 
 
 @pytest.mark.parametrize(

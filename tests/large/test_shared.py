@@ -1,7 +1,11 @@
-"""Class maps of images that several processes share: those of one process, pixel by pixel."""
+"""Predictions for images that several processes share: those of one process."""
 
+import contextlib
+import json
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import mmcv
 import numpy as np
@@ -10,9 +14,18 @@ import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 
-from helpers.large_models import SEGMENTORS, build_segmentor, ordinary_classes, random_image
+from helpers.instances import compare
+from helpers.large_models import (
+    DETECTORS,
+    SEGMENTORS,
+    build_detector,
+    build_segmentor,
+    ordinary_classes,
+    ordinary_instances,
+    random_image,
+)
 from helpers.processes import run_processes
-from helpers.shared_predictions import SIZES, predict_shared, write_and_lose_peer
+from helpers.shared_predictions import SIZES, lose_peer, predict_shared
 from helpers.tiny_configs import DETECTOR, SEGMENTOR, TOOLS
 
 pytestmark = pytest.mark.slow
@@ -20,7 +33,8 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope='module')
 def results(tmp_path_factory) -> list[dict]:
-    return run_processes(tmp_path_factory.mktemp('shared'), 3, predict_shared, list(SEGMENTORS))
+    kinds = [*SEGMENTORS, *DETECTORS]
+    return run_processes(tmp_path_factory.mktemp('shared'), 3, predict_shared, kinds)
 
 
 @pytest.mark.parametrize('kind', SEGMENTORS)
@@ -35,49 +49,84 @@ def test_no_pixel_differs_from_the_ordinary_way(kind, size, results):
         assert others == [None] * (count - 1)
 
 
-def test_a_killed_peer_ends_the_prediction_and_leaves_no_file(tmp_path):
+@pytest.mark.parametrize('kind', DETECTORS)
+@pytest.mark.parametrize('size', SIZES, ids=str)
+def test_instances_are_those_of_the_ordinary_way(kind, size, results):
+    expected = ordinary_instances(build_detector(kind), random_image(*size))
+
+    for count in (2, 3):
+        found, *others = (result[kind, size, count] for result in results[:count])
+        assert compare(found, expected, tolerance=1e-3) < 1e-3
+        assert others == [None] * (count - 1)
+
+
+@pytest.mark.parametrize('kind', ['semantic_fpn', 'mask_rcnn'])
+def test_a_killed_peer_ends_the_prediction_and_leaves_no_file(kind, tmp_path):
     (tmp_path / 'meet').mkdir()
-    message, nothing = run_processes(tmp_path / 'meet', 2, write_and_lose_peer, str(tmp_path))
+    message, nothing = run_processes(tmp_path / 'meet', 2, lose_peer, kind, str(tmp_path))
 
     assert nothing is None
     assert 'one of the 2 processes that share an image has ended' in message
     assert [path.name for path in tmp_path.iterdir()] == ['meet']
 
 
-def test_the_tool_shares_an_image(tmp_path, run, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv('OMP_NUM_THREADS', '1')
+def share_by_tool(text: str, outs: tuple[str, str], run: Callable, *options: str) -> str:
+    """Run the tool alone and in two processes; return what the first of these printed."""
     mmcv.imwrite(random_image(130, 200), 'photo.png')
-    (tmp_path / 'small.py').write_text(SEGMENTOR)
+    Path('small.py').write_text(text)
     config = Config.fromfile('small.py')
     config.model.backbone.init_cfg = None
     init_default_scope(config.default_scope)
     torch.save({'state_dict': MODELS.build(config.model).state_dict()}, 'small.pth')
-    arguments = ['small.py', 'small.pth', 'photo.png', '--full-size', '--large', 'on']
-
-    run('infer.py', *arguments, '--out', 'alone.npy')
+    arguments = ['small.py', 'small.pth', 'photo.png', '--full-size', '--large', 'on', *options]
+    with contextlib.suppress(SystemExit):
+        run('infer.py', *arguments, '--out', outs[0])
     command = [sys.executable, '-m', 'torch.distributed.run', '--nproc_per_node=2', '--standalone']
-    command += [TOOLS / 'infer.py', *arguments, '--launcher', 'pytorch', '--out', 'shared.npy']
+    command += [TOOLS / 'infer.py', *arguments, '--launcher', 'pytorch', '--out', outs[1]]
     result = subprocess.run(command, capture_output=True, text=True, timeout=900)
-
     assert result.returncode == 0, result.stderr
-    assert result.stdout.splitlines() == ['shared.npy']
+    return result.stdout
+
+
+def test_the_tool_shares_an_image(tmp_path, run, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv('OMP_NUM_THREADS', '1')
+
+    printed = share_by_tool(SEGMENTOR, ('alone.npy', 'shared.npy'), run)
+
+    assert printed.splitlines() == ['shared.npy']
     assert np.array_equal(np.load('shared.npy'), np.load('alone.npy'))
 
 
+def test_the_tool_shares_an_image_for_a_detector(tmp_path, run, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv('OMP_NUM_THREADS', '1')
+
+    printed = share_by_tool(DETECTOR, ('alone', 'shared'), run, '--score-thr', '0')
+
+    assert '1 of 1 done, 0 skipped: shared' in printed
+    alone, shared = (
+        json.loads(Path(out, 'predictions', 'photo.png.json').read_text())['instances']
+        for out in ('alone', 'shared')
+    )
+    assert len(alone) == len(shared) == 5
+    for one, other in zip(alone, shared, strict=True):
+        assert one['label'] == other['label']
+        assert other['bbox'] == pytest.approx(one['bbox'], abs=1e-3)
+
+
 @pytest.mark.parametrize(
-    ('text', 'arguments', 'message'),
+    ('arguments', 'message'),
     [
-        (SEGMENTOR, ['photo.png', '--full-size'], 'add --full-size --large on'),
-        (DETECTOR, ['photo.png', '--full-size', '--large', 'on'], 'for segmentors'),
-        (SEGMENTOR, ['.', '--full-size', '--large', 'on'], 'for a single image'),
+        (['photo.png', '--full-size'], 'add --full-size --large on'),
+        (['.', '--full-size', '--large', 'on'], 'for a single image'),
     ],
 )
-def test_what_cannot_be_shared_is_refused(text, arguments, message, run, tmp_path, monkeypatch):
+def test_what_cannot_be_shared_is_refused(arguments, message, run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv('RANK', '0')
     mmcv.imwrite(random_image(64, 64), 'photo.png')
-    (tmp_path / 'small.py').write_text(text)
+    (tmp_path / 'small.py').write_text(SEGMENTOR)
     torch.save({}, 'small.pth')
 
     with pytest.raises(SystemExit, match=message):

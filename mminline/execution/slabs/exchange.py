@@ -53,7 +53,8 @@ def move_map_rows(map_BCHW: Tensor, slab: SlabShape, want: Sequence[Rows]) -> Te
     """Exchange rows of a map of which each process has its slab, see ``move_rows``."""
     x_BLC = map_BCHW.permute(0, 2, 3, 1).flatten(1, 2)
     x_BLC = move_rows(x_BLC, slab, slab.rows, want)
-    return x_BLC.unflatten(1, (-1, slab[1])).permute(0, 3, 1, 2)
+    top, bottom = want[slab.rank]
+    return x_BLC.unflatten(1, (bottom - top, slab[1])).permute(0, 3, 1, 2)
 
 
 class _Sum(torch.autograd.Function):

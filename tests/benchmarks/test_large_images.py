@@ -1,0 +1,85 @@
+"""What ``benchmarks/large_images.py`` makes of single calls that take long."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+BENCHMARKS = Path(__file__).parents[2] / 'benchmarks'
+
+
+@pytest.fixture
+def large_images(monkeypatch):
+    names = [path.stem for path in BENCHMARKS.glob('*.py')]
+    for name in names:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    import large_images
+
+    yield large_images
+    for name in names:
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def measured(large_images, tmp_path, monkeypatch):
+    """Measure cases of which no call is made: classes and figures of each come from a table."""
+    from benchmark import Settings
+
+    calls = {}
+
+    def peak_memory(candidate, case, settings, output):
+        classes, seconds, peak = calls[candidate.name]
+        torch.save(torch.tensor(classes), output)
+        return dict(call_seconds=seconds, peak_bytes=peak, process_bytes=2 * peak)
+
+    monkeypatch.setattr(large_images, 'peak_memory', peak_memory)
+    settings = Settings('cpu', 1, 1, time_limit=100.0, tolerance=1e-4)
+
+    def measure(sides, **changes):
+        names = (large_images.PARTS, large_images.AT_ONCE, large_images.SOFTMAX, large_images.SLIDE)
+        calls.update({name: ([0, 1, 2, 3], 10.0, 1000) for name in names})
+        calls.update({getattr(large_images, name): call for name, call in changes.items()})
+        single, skipped = large_images.SingleCalls(), {}
+        cases = large_images.large_cases(sides)
+        return [single(case, settings, skipped) for case in cases]
+
+    return measure
+
+
+def rows(case):
+    return {row['name']: row for row in case['candidates']}
+
+
+def test_pixels_are_compared_with_the_same_model_at_once(measured, large_images):
+    (case,) = measured([64], SLIDE=([0, 1, 9, 9], 20.0, 1000))
+
+    found = rows(case)
+    assert found[large_images.PARTS]['differing_pixels'] == 0
+    assert found[large_images.SLIDE]['differing_pixels'] == 2
+    assert found[large_images.SLIDE]['ratio'] == 2
+    table = large_images.large_table([case])
+    assert '2 (0.5) |' in table
+    assert '| 64 x 64 |' in table
+
+
+def test_parts_that_differ_end_the_run(measured, large_images):
+    with pytest.raises(
+        Exception, match='0.25 of the pixels of ours, in parts differ from ours, at once'
+    ):
+        measured([64], PARTS=([0, 1, 2, 9], 10.0, 1000))
+
+
+def test_what_would_take_too_long_or_too_much_is_left_out(measured, large_images):
+    slow, hungry = ([0, 1, 2, 3], 30.0, 1000), ([0, 1, 2, 3], 1.0, 10**15)
+
+    small, large = measured([64, 128], SOFTMAX=slow, SLIDE=hungry, PARTS=slow)
+
+    assert 'skipped' not in rows(small)[large_images.SOFTMAX]
+    found = rows(large)
+    assert found[large_images.SOFTMAX]['skipped'] == 'would take at least 120 s'
+    assert 'would need at least 4000000 GB' in found[large_images.SLIDE]['skipped']
+    # Ours in parts is what the table is about: it is measured in any case.
+    assert 'skipped' not in found[large_images.PARTS]
+    assert 'would take at least 120 s' in large_images.large_table([small, large])
