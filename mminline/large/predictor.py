@@ -1,10 +1,13 @@
 """Predictions for images at their own resolution: at once where they fit, else in parts."""
 
+import contextlib
 import sys
 import time
+from collections.abc import Iterator
 
 import numpy as np
 import torch
+from mmengine.config import ConfigDict
 from mmengine.structures import BaseDataElement, InstanceData, PixelData
 from torch import nn
 
@@ -14,6 +17,7 @@ from .errors import CannotCutError
 from .image import ModelImage
 from .memory import free_bytes, ordinary_bytes
 from .predict import cut, is_segmentor, predict
+from .replaced import replaced
 from .tiles import UNIT
 
 PICTURE_SIDE = 1600
@@ -24,7 +28,7 @@ class FullSizePredictor(Predictor):
     """Predictions of a detector or segmentor for images that are not resized.
 
     Images are padded to multiples of 32. A segmentor sees the whole image, also if its config
-    asks for a sliding window. The model keeps these settings.
+    asks for a sliding window. The model has these settings during a prediction only.
 
     Args:
         model: From ``mminline.apis.init_model``.
@@ -39,16 +43,12 @@ class FullSizePredictor(Predictor):
         super().__init__(model, score_thr)
         self.pipeline = build_test_pipeline(model.cfg, full_size=True)
         self.large = large
-        if is_segmentor(model):
-            model.data_preprocessor.test_cfg = dict(size_divisor=UNIT)
-            model.test_cfg.mode = 'whole'
-        else:
-            model.data_preprocessor.pad_size_divisor = UNIT
 
     def predict(self, image_HWC: np.ndarray) -> BaseDataElement:
         """Predict for an image as OpenCV reads it, or one of ``mminline.large.open_image``."""
         if not self._in_parts(image_HWC):
-            return super().predict(image_HWC[0 : image_HWC.shape[0]])
+            with self._whole_and_padded():
+                return super().predict(image_HWC[0 : image_HWC.shape[0]])
         result = predict(self.model, image_HWC, report=show_progress)
         sample = BaseDataElement(metainfo=dict(ori_shape=tuple(image_HWC.shape[:2]), parts=True))
         if is_segmentor(self.model):
@@ -56,6 +56,20 @@ class FullSizePredictor(Predictor):
         else:
             sample.pred_instances = result[result.scores >= self.score_thr].cpu()
         return sample
+
+    @contextlib.contextmanager
+    def _whole_and_padded(self) -> Iterator[None]:
+        """Let the model pad images to multiples of 32, and see them whole."""
+        model, preprocessor = self.model, self.model.data_preprocessor
+        with contextlib.ExitStack() as stack:
+            if is_segmentor(model):
+                whole = ConfigDict(model.test_cfg, mode='whole')
+                stack.enter_context(replaced(model, 'test_cfg', whole))
+                padded = dict(size_divisor=UNIT)
+                stack.enter_context(replaced(preprocessor, 'test_cfg', padded))
+            else:
+                stack.enter_context(replaced(preprocessor, 'pad_size_divisor', UNIT))
+            yield
 
     def _in_parts(self, image_HWC: np.ndarray) -> bool:
         """Decide how to compute an image, and say so if it has to be in parts."""

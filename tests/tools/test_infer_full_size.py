@@ -1,6 +1,8 @@
 """``tools/infer.py --full-size``: images at their own resolution, at once and in parts."""
 
 import json
+import resource
+import signal
 from pathlib import Path
 
 import cv2
@@ -13,6 +15,7 @@ from mmengine.registry import MODELS, init_default_scope
 
 from helpers.large_models import random_image
 from helpers.tiny_configs import DETECTOR, SEGMENTOR
+from mminline.apis import Predictor, init_model
 from mminline.large import predictor
 
 pytestmark = pytest.mark.slow
@@ -141,3 +144,47 @@ def test_a_file_for_a_class_map_needs_the_full_size(infer):
 
     assert code == '--out map.png is a file for a class map, which needs --full-size.'
     assert not Path('map.png').exists()
+
+
+def test_a_full_disk_is_named_and_leaves_no_class_map(infer):
+    # Enough for the config, which is copied when it is read, and too little for the class map.
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        code, _ = infer('segmentor', 'photo.png', '--full-size', '--out', 'map.npy')
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+
+    assert 'map.npy cannot be written: File too large' in code
+    assert not list(Path().glob('*map.npy*'))
+
+
+def test_a_tiff_that_is_cut_off_is_named(infer):
+    tifffile = pytest.importorskip('tifffile')
+    tifffile.imwrite('photo.tif', random_image(130, 200), photometric='rgb', tile=(64, 64))
+    Path('photo.tif').write_bytes(Path('photo.tif').read_bytes()[:50_000])
+
+    code, _ = infer('segmentor', 'photo.tif', '--full-size', '--out', 'map.npy')
+
+    assert 'photo.tif cannot be read: it is cut off' in code
+    assert not Path('map.npy').exists()
+
+
+def test_the_model_sees_images_whole_during_a_prediction_only(models):
+    model = init_model(models / 'segmentor.py', models / 'segmentor.pth', 'cpu', fast=False)
+    window = dict(mode='slide', crop_size=(32, 32), stride=(32, 32))
+    model.test_cfg.update(window)
+    before = dict(model.data_preprocessor.test_cfg or {})
+    image = random_image(70, 90)
+
+    at_once, in_parts = (
+        predictor.FullSizePredictor(model, large=large).predict(image).pred_sem_seg.data
+        for large in ('off', 'on')
+    )
+
+    np.testing.assert_array_equal(at_once, in_parts)
+    assert {name: model.test_cfg[name] for name in window} == window
+    assert dict(model.data_preprocessor.test_cfg or {}) == before
+    assert (Predictor(model).predict(image).pred_sem_seg.data != at_once).any()
