@@ -27,7 +27,7 @@ if not _missing:
 
 
 def __getattr__(name: str) -> object:
-    if name in __all__:
+    if _missing and name in __all__:
         raise ModuleNotFoundError(explain_missing(name, _missing), name=_missing[0])
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
 

@@ -1,4 +1,4 @@
-"""What mminline stands on: packages that are missing, and two stacks over each other."""
+"""Checks of the installed packages: missing ones, and two stacks in one environment."""
 
 import importlib.metadata
 import warnings

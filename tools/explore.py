@@ -5,8 +5,8 @@
         --also softmax=OTHER_CONFIG,OTHER_CHECKPOINT
     python tools/explore.py --demo work_dirs/demo      # as make explore does
 
-opens a page at http://127.0.0.1:7860, which nobody else can reach: choose or upload an image, see
-the prediction of each model, and click. The weights of that query are drawn over the image, for
+opens a page at http://127.0.0.1:7860, which other machines cannot reach: choose or upload an image,
+see the prediction of each model, and click. The weights of that query are drawn over the image, for
 the layer and head of your choice: attention, local residual and their sum. Figure and numbers can
 be downloaded. Uploads are in a temporary folder and removed at the end. Ctrl-C ends the program.
 
@@ -44,8 +44,8 @@ def parse_args() -> argparse.Namespace:
     add('--share', action='store_true',
         help='let everybody who knows its address see the page, by a tunnel of Gradio')
     args = parser.parse_args()
-    if args.demo and args.config:
-        parser.error('--demo names the models and images: leave CONFIG out')
+    if args.demo and (args.config or args.name):
+        parser.error('--demo names the models and images: leave CONFIG and --name out')
     if not args.demo and not (args.config and args.checkpoint):
         parser.error('CONFIG and CHECKPOINT are needed, or --demo FOLDER')
     return args
@@ -68,7 +68,7 @@ def choose_models(args: argparse.Namespace) -> list[ModelSource]:
 
 def choose_images(args: argparse.Namespace) -> Sequence[Path]:
     """List the images that were asked for; none is fine, they can be uploaded."""
-    if args.demo and not args.images:
+    if args.demo:
         return list_images(SCENES) if SCENES.is_dir() else []
     return list_images(args.images) if args.images else []
 
@@ -77,7 +77,8 @@ def main() -> None:
     args = parse_args()
     # What mmengine says of every parameter that it initialises is not for here.
     MMLogger.get_current_instance().setLevel('WARNING')
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # so that temporary files are removed
+    for ending in (signal.SIGTERM, signal.SIGHUP):  # so that temporary files are removed
+        signal.signal(ending, lambda *_: sys.exit(0))
     try:
         from mminline.explore.server import running_page
 

@@ -47,6 +47,8 @@ def write_files(
     files = [Path(f'{stem}{suffix}') for suffix in ('.png', '.npz', '.json')]
     plot_maps(cv2.cvtColor(scene.image_HWC, cv2.COLOR_BGR2RGB), rows, title, files[0])
     np.savez_compressed(files[1], **arrays)
-    settings = dict(image=scene.name, layer=layer, head=head or 'mean', point=point)
+    settings = dict(
+        image=scene.name, layer=layer, head='mean' if head is None else head, point=point
+    )
     files[2].write_text(json.dumps(dict(settings, models=numbers), indent=2) + '\n')
     return files

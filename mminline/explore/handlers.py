@@ -91,8 +91,7 @@ class Handlers:
 
     def _look(self, scene: Scene, layer: str, head: str, score_thr: float, x: int, y: int) -> list:
         """Give x, y, heads to choose from, and for each model pictures and a line of text."""
-        point = (x or 0, y or 0)
-        scene.check_point(point)
+        point = _checked_point(scene, x, y)
         heads = [view.heads(layer) for view in scene.views]
         head = head if head == MEAN or int(head) <= max(heads) else MEAN
         choices = [MEAN, *map(str, range(1, max(heads) + 1))]
@@ -135,15 +134,23 @@ class Handlers:
         """Draw the predictions with another threshold."""
         if scene is None:
             raise ValueError(NO_SCENE)
-        return scene.draw_predictions(score_thr, (x, y))
+        return scene.draw_predictions(score_thr, _checked_point(scene, x, y))
 
     @explained
     def save(self, scene: Scene | None, layer: str, head: str, x: int, y: int) -> list:
         """Write the figure and the numbers."""
         if scene is None:
             raise ValueError(NO_SCENE)
+        point = _checked_point(scene, x, y)
         folder = Path(tempfile.mkdtemp(dir=self.folder))
-        return [[str(path) for path in write_files(folder, scene, layer, _number(head), (x, y))]]
+        return [[str(path) for path in write_files(folder, scene, layer, _number(head), point)]]
+
+
+def _checked_point(scene: Scene, x: int | None, y: int | None) -> tuple[int, int]:
+    """Read the fields x and y, which may be empty."""
+    point = (x or 0, y or 0)
+    scene.check_point(point)
+    return point
 
 
 def _number(head: str) -> int | None:

@@ -117,15 +117,21 @@ class Page:
         looked.append(self.message)
         opened = [self.scene, self.score_thr, *looked]
 
+        # Gradio gives each event a queue of its own: a slow answer would overwrite a later one.
+        in_turn = dict(concurrency_id='look')
         opening = [
-            self.blocks.load(handlers.pick, [self.picked, *settings], opened, api_name='pick'),
-            self.gallery.select(_index, None, self.picked, api_visibility='private').then(
-                handlers.pick, [self.picked, *settings], opened, api_visibility='private'
+            self.blocks.load(
+                handlers.pick, [self.picked, *settings], opened, api_name='pick', **in_turn
             ),
-            self.upload.upload(handlers.open, [self.upload, *settings], opened, api_name='open'),
+            self.gallery.select(_index, None, self.picked, api_visibility='private').then(
+                handlers.pick, [self.picked, *settings], opened, api_visibility='private', **in_turn
+            ),
+            self.upload.upload(
+                handlers.open, [self.upload, *settings], opened, api_name='open', **in_turn
+            ),
         ]
         ask = [self.scene, *settings, *place]
-        quick = dict(outputs=looked, show_progress='hidden', trigger_mode='always_last')
+        quick = dict(outputs=looked, show_progress='hidden', trigger_mode='always_last', **in_turn)
         looking = [
             picture.select(
                 handlers.click, [self.scene, *settings], api_visibility='private', **quick
@@ -146,13 +152,14 @@ class Page:
                 [self.scene, self.layer],
                 [column.measures for column in self.columns],
                 show_progress='hidden',
+                concurrency_id='measure',
                 api_name='measure' if event is opening[0] else None,
                 api_visibility='public' if event is opening[0] else 'private',
             )
         self.score_thr.release(
             handlers.redraw, [self.scene, self.score_thr, *place],
             [*(column.prediction for column in self.columns), self.message],
-            show_progress='hidden', trigger_mode='always_last', api_name='redraw',
+            show_progress='hidden', trigger_mode='always_last', api_name='redraw', **in_turn,
         )  # fmt: skip
         self.save.click(
             handlers.save, [self.scene, self.layer, self.head, *place],

@@ -63,7 +63,7 @@ def running_page(explorer: Explorer, port: int, share: bool = False) -> Iterator
                 run_history=False, _frontend=False,
                 app_kwargs=dict(middleware=[Middleware(OwnContentOnly)]),
             )  # fmt: skip
-        except OSError as error:
+        except (OSError, OverflowError) as error:
             raise ValueError(f'--port {port} cannot be used, take another: {error}') from None
         try:
             yield shared or local
@@ -82,7 +82,8 @@ def plain_theme() -> gr.Theme:
 def _environment(folder: str) -> Iterator[None]:
     """Have Gradio keep its files in a folder, and reach its own server past any proxy."""
     hosts = filter(None, [os.environ.get('NO_PROXY') or os.environ.get('no_proxy'), HOST])
-    changes = dict(GRADIO_TEMP_DIR=folder, NO_PROXY=','.join(hosts))
+    value = ','.join(hosts)
+    changes = dict(GRADIO_TEMP_DIR=folder, NO_PROXY=value, no_proxy=value)
     before = {name: os.environ.get(name) for name in changes}
     os.environ.update(changes)
     try:

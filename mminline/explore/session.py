@@ -76,7 +76,7 @@ class Scene:
             raise ValueError(f'{model.name} has no layer {layer}, only {", ".join(model.layers)}.')
         query = view.query(layer, point)
         heads = len(query.maps.attention)
-        if head is not None and head > heads:
+        if head is not None and not 1 <= head <= heads:
             raise ValueError(f'Layer {layer} of {model.name} has no head {head}, only {heads}.')
         chosen = (lambda part: part.mean(axis=0)) if head is None else (lambda part: part[head - 1])
         maps = [chosen(part) for part in part_arrays(query.maps)]

@@ -107,9 +107,9 @@ def test_a_click_moves_the_query_and_changes_the_maps(page):
     for across, down in ((-0.3, -0.3), (0.25, 0.2)):
         before = page.text()
         page.change_of('.attention', lambda where=(across, down): page.click('.prediction', *where))
-        assert page.text() != before
+        page.wait(lambda before=before: page.text() != before)
     cell = (int(0.7 * 48 / 8), int(0.75 * 64 / 8))  # stage 2 has a token for each 8 x 8 px
-    assert f'query in row {cell[0]}, column {cell[1]}' in page.text()
+    page.wait(lambda: f'query in row {cell[0]}, column {cell[1]}' in page.text())
 
 
 def test_a_map_can_be_clicked_too(page):

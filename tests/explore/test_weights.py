@@ -103,6 +103,7 @@ def test_a_padded_image_lies_where_its_cells_are(tmp_path):
     [
         ('9.1', None, POINT, r'segmentor has no layer 9.1, only 1.1, 1.2, 2.1'),
         ('2.1', 3, POINT, r'Layer 2.1 of segmentor has no head 3, only 2'),
+        ('2.1', 0, POINT, r'has no head 0'),
         ('2.1', None, (64, 0), r'inside the image of 64 x 48 px, got x = 64, y = 0'),
         ('2.1', None, (0, -1), r'inside the image'),
     ],

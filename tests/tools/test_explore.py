@@ -38,7 +38,8 @@ def test_mistakes_are_named(run, tmp_path, arguments, message):
     [
         ([], 'CONFIG and CHECKPOINT are needed, or --demo FOLDER'),
         (['config.py'], 'CONFIG and CHECKPOINT are needed'),
-        (['config.py', '--demo', 'folder'], 'leave CONFIG out'),
+        (['config.py', '--demo', 'folder'], 'leave CONFIG and --name out'),
+        (['--demo', 'folder', '--name', 'ours'], 'leave CONFIG and --name out'),
         (['config.py', 'a.pth', '--also', 'b.py'], r'has to be NAME=CONFIG\[,CHECKPOINT\]'),
     ],
 )
@@ -49,7 +50,7 @@ def test_options_that_cannot_work_are_named(run, capsys, arguments, message):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('ending', [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize('ending', [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_server_ends_cleanly_and_leaves_no_files(tmp_path, ending):
     files, folder = write_model(tmp_path), tmp_path / 'temporary'
     folder.mkdir()
