@@ -22,17 +22,25 @@ def classify(
     Returns:
         Class of each pixel of the image.
     """
-    for wanted in (input_size, size):
-        scores_KHW = resize_scores(scores_KHW, wanted, align_corners)
+    # One class at a time: 150 classes at the size of a photograph would take tens of gigabytes.
+    best_HW, classes_HW = None, np.zeros(size, int)
+    for index, scores_HW in enumerate(scores_KHW):
+        for wanted in (input_size, size):
+            scores_HW = resize_scores(scores_HW, wanted, align_corners)
+        if best_HW is None:
+            best_HW = scores_HW
+        else:
+            classes_HW[scores_HW > best_HW] = index
+            best_HW = np.maximum(best_HW, scores_HW)
     if len(scores_KHW) > 1:
-        return scores_KHW.argmax(axis=0)
-    return (1 / (1 + np.exp(-scores_KHW[0])) > threshold).astype(int)
+        return classes_HW
+    return (best_HW > np.log(threshold / (1 - threshold))).astype(int)
 
 
-def resize_scores(scores_KHW: np.ndarray, size: tuple[int, int], align_corners: bool) -> np.ndarray:
-    """Resize maps bilinearly, one side after the other."""
-    for axis, side in enumerate(size, start=1):
-        cells = scores_KHW.shape[axis]
+def resize_scores(scores_HW: np.ndarray, size: tuple[int, int], align_corners: bool) -> np.ndarray:
+    """Resize a map bilinearly, one side after the other."""
+    for axis, side in enumerate(size):
+        cells = scores_HW.shape[axis]
         place = np.arange(side, dtype=np.float32)
         if align_corners:
             place *= (cells - 1) / max(side - 1, 1)
@@ -41,8 +49,8 @@ def resize_scores(scores_KHW: np.ndarray, size: tuple[int, int], align_corners: 
         first = place.astype(int)
         second = np.minimum(first + 1, cells - 1)
         share = (place - first).astype(np.float32)
-        if axis == 1:
+        if axis == 0:
             share = share[:, None]
-        low, high = (scores_KHW.take(index, axis) for index in (first, second))
-        scores_KHW = low + share * (high - low)
-    return scores_KHW
+        low, high = (scores_HW.take(index, axis) for index in (first, second))
+        scores_HW = low + share * (high - low)
+    return scores_HW

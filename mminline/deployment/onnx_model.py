@@ -77,6 +77,11 @@ class OnnxModel:
             if self.metadata[name] is None or self.metadata[name] is False:
                 raise ValueError(f'{path} cannot be run on image files: {reason}')
 
+        if task == 'segmentor' and self.metadata.get('scores') is None:
+            raise ValueError(
+                f'{path} was exported by an older mminline, without scores: export it again'
+            )
+
     def _check_size(self, size: tuple[int, int]) -> None:
         """Raise if the file is for images of another size."""
         fixed = self.session.get_inputs()[0].shape[2:]  # open sides have names

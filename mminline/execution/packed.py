@@ -46,12 +46,14 @@ def _run_block(block: Block, x_1LC: Tensor, groups: Sequence[Group], one_pass: b
 
 def _drop_path(block: Block, x_1LC: Tensor, groups: Sequence[Group]) -> Tensor:
     """Skip a branch for some images."""
-    if isinstance(block.drop_path, nn.Identity):
+    if isinstance(block.drop_path, nn.Identity) or not block.drop_path.training:
         return x_1LC
     batches = [group.batch for group in groups]
-    factors = block.drop_path(x_1LC.new_ones(sum(batches), 1, 1)).split(batches)
+    # In float32: half precision would round the factor, and with it all values alike.
+    factors = block.drop_path(upcast(x_1LC.new_ones(sum(batches), 1, 1))).split(batches)
     lengths = [group.num_tokens // group.batch for group in groups]
-    return x_1LC * pack([part.expand(-1, L, -1) for part, L in zip(factors, lengths, strict=True)])
+    factors = [part.expand(-1, L, -1) for part, L in zip(factors, lengths, strict=True)]
+    return (x_1LC * pack(factors)).to(x_1LC.dtype)
 
 
 def _run_attention(

@@ -44,12 +44,14 @@ class FullSizePredictor(Predictor):
         self.pipeline = build_test_pipeline(model.cfg, full_size=True)
         self.large = large
 
-    def predict(self, image_HWC: np.ndarray) -> BaseDataElement:
+    def predict(self, image_HWC: np.ndarray) -> BaseDataElement | None:
         """Predict for an image as OpenCV reads it, or one of ``mminline.large.open_image``."""
         if not self._in_parts(image_HWC):
             with self._whole_and_padded():
                 return super().predict(image_HWC[0 : image_HWC.shape[0]])
         result = predict(self.model, image_HWC, report=show_progress)
+        if result is None:  # the first of several processes has it
+            return None
         sample = BaseDataElement(metainfo=dict(ori_shape=tuple(image_HWC.shape[:2]), parts=True))
         if is_segmentor(self.model):
             sample.pred_sem_seg = PixelData(data=torch.from_numpy(result)[None])

@@ -33,6 +33,7 @@ class RegionPool:
         self.num_fine = num_fine
         self.tiles = tiles
         self._latest = None
+        self._is_pooling = False
 
     @contextlib.contextmanager
     def replace_extractors(self, coarse: list[Tensor]) -> Iterator[None]:
@@ -60,7 +61,10 @@ class RegionPool:
                     stack.enter_context(replaced(extractor, 'forward', forward))
                 yield
         finally:
-            self.maps.team.ask(None)
+            # In the middle of a request the others wait for a sum, not for another request: an
+            # error has to end this process, and theirs with it.
+            if not self._is_pooling:
+                self.maps.team.ask(None)
 
     def assist(self) -> None:
         """Pool own points for the first process, as often as it asks."""
@@ -71,8 +75,10 @@ class RegionPool:
         # The mask heads of a cascade ask for the same regions one after the other.
         layers = str(self.extractors[number].roi_layers)
         if self._latest is None or self._latest[0] is not rois or self._latest[1] != layers:
+            self._is_pooling = True
             self.maps.team.ask((number, rois.cpu()))
             features = self._pool_fine(number, rois)
+            self._is_pooling = False
             features += pool_from_whole(self.extractors[number], rois, coarse, self.num_fine)
             self._latest = rois, layers, features
         return self._latest[2]

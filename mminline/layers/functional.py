@@ -199,7 +199,9 @@ def local_residual(
     kernel_BC33 = kernel_BC33.to(v_BLC.dtype)
     batch, num_tokens, channels = v_BLC.shape
     # One convolution an image moves no value; the fixed cost of many, or of small ones, is more.
-    one_launch = batch > 8 or (batch > 1 and num_tokens * channels <= SMALL_MAP)
+    # An exported graph has to serve maps of any size: its number of tokens is no int.
+    is_small = isinstance(num_tokens, int) and num_tokens * channels <= SMALL_MAP
+    one_launch = batch > 8 or (batch > 1 and is_small)
     convolve = grouped_convolution if v_BLC.is_cuda or one_launch else _channels_last_convolutions
     local_BLC = convolve(v_BLC[:, num_extra_tokens:], kernel_BC33, hw_shape, offset_B1C)
     return behind_extra_tokens(local_BLC, num_extra_tokens, offset_B1C)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import nn
 from torch.testing import assert_close
 
 from helpers.tiny import BACKBONES, PYRAMIDS, build, gradients, weighted_sum
@@ -251,11 +252,16 @@ def test_batches_without_padding_run_at_once_after_a_look_at_the_edges(monkeypat
 
 def test_images_of_one_size_run_together(monkeypatch):
     model = build(InLinePVT).double()
-    packed, passes, run_packed, run_stages = [], [], model._run_packed, model._run_stages
+    packed, passes, run_packed = [], [], model._run_packed
+    run_stages = pyramid_backbone.PyramidBackbone._run_stages
     monkeypatch.setattr(
         model, '_run_packed', lambda *args: packed.append(args) or run_packed(*args)
     )
-    monkeypatch.setattr(model, '_run_stages', lambda part: passes.append(part) or run_stages(part))
+    monkeypatch.setattr(
+        pyramid_backbone.PyramidBackbone,
+        '_run_stages',
+        lambda self, part: passes.append(part) or run_stages(self, part),
+    )
     images = draw(BATCHES['groups'])
     model(pad(images))
     monkeypatch.setattr(pyramid_backbone, 'SMALL', 0)
@@ -268,6 +274,27 @@ def test_images_of_one_size_run_together(monkeypatch):
     shapes = [(2, 3, 50, 64), (1, 3, 63, 37), (1, 3, 64, 64)]
     assert [tuple(part.shape) for part in passes] == shapes
     assert_close(passes[0], torch.cat([images[0], images[2]]), rtol=0, atol=0)
+
+
+def test_whatever_is_changed_runs_size_by_size(monkeypatch):
+    # Packed images share an embedding of the whole batch, which only the layers as built permit.
+    model = build(InLinePVT)
+    sizes = BATCHES['groups']
+    assert model._can_pack(sizes)
+    monkeypatch.setenv('MMINLINE_EXECUTION', 'plain')
+    assert not model._can_pack(sizes)
+    monkeypatch.delenv('MMINLINE_EXECUTION')
+    model.stages[0].embed_tokens = model.stages[0].embed_tokens
+    assert not model._can_pack(sizes)
+
+    model = build(InLinePVT)
+    model._run_stages = model._run_stages
+    assert not model._can_pack(sizes)
+
+    model = build(InLinePVT)
+    proj = model.stages[1].embed.proj
+    model.stages[1].embed.proj = nn.Sequential(proj, nn.InstanceNorm2d(proj.out_channels))
+    assert not model._can_pack(sizes)
 
 
 @pytest.mark.parametrize('backbone', BACKBONES)

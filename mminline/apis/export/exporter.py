@@ -65,9 +65,9 @@ def export_model(
 
     The graph takes ``image``, float32 of shape (B, 3, H, W): RGB values from 0 to 255. A segmentor
     gives ``class_map``, int64 of shape (B, H, W), and the ``scores`` of its head, float32 of shape
-    (B, classes, H / 4, W / 4), before they are resized to the image. A detector takes one image and
-    gives ``dets`` (N, 5), boxes in pixels and scores, ``labels`` (N,), and ``masks`` (N, 28, 28) if
-    it has them. Features are ``map0``, ``map1``, ..., fine to coarse.
+    (B, classes, H / stride, W / stride), before they are resized to the image. A detector takes one
+    image and gives ``dets`` (N, 5), boxes in pixels and scores, ``labels`` (N,), and ``masks``
+    (N, 28, 28) if it has them. Features are ``map0``, ``map1``, ..., fine to coarse.
 
     Args:
         model: Detector or segmentor, as ``init_model`` builds it.

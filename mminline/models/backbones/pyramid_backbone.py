@@ -61,7 +61,10 @@ class PyramidBackbone(Backbone):
 
     def _can_pack(self, sizes: Sequence[tuple[int, int]]) -> bool:
         """Whether all images go through a stage together, which saves the fixed cost of passes."""
-        if len(set(sizes)) == 1 or execution.find_observer():
+        if len(set(sizes)) == 1 or execution.is_forced_plain() or execution.find_observer():
+            return False
+        is_own = type(self)._run_stages is PyramidBackbone._run_stages
+        if not is_own or '_run_stages' in vars(self):  # replaced, so it has to be called
             return False
         # Without gradients one size after the other needs less memory.
         if not torch.is_grad_enabled() and sum(map(math.prod, sizes)) > SMALL:

@@ -12,8 +12,9 @@ from ...layers import Block
 from ...layers.as_built import find_change
 from ...layers.embed import PatchEmbed, PatchMerging
 
-# They see nothing of an image but one patch at a time.
+# They see nothing of an image but one patch at a time, and neither do their parts as built.
 EMBEDDINGS = (PatchEmbed, PatchMerging)
+_PARTS = (*EMBEDDINGS, nn.Conv2d, nn.LayerNorm, nn.Linear, nn.Identity)
 
 
 class Stage(BaseModule):
@@ -106,6 +107,13 @@ def to_map(x_BLC: Tensor, hw_shape: tuple[int, int]) -> Tensor:
 
 def is_changed(stage: nn.Module) -> bool:
     """Whether a stage, or its embedding, has to be called because it is not as it was built."""
-    if find_change(stage, Stage, ('forward',)) or type(stage.embed) not in EMBEDDINGS:
+    if find_change(stage, Stage, ('forward', 'embed_tokens')) or stage.class_token is not None:
         return True
-    return any(find_change(part, type(part), ('forward',)) for part in stage.embed.modules())
+    if type(stage.embed) not in EMBEDDINGS or find_change(stage.drop, nn.Dropout, ('forward',)):
+        return True
+    return any(
+        type(part) not in _PARTS
+        or find_change(part, type(part), ('forward',))
+        or (isinstance(part, nn.Conv2d) and part.kernel_size != part.stride)
+        for part in stage.embed.modules()
+    )
