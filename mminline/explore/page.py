@@ -20,7 +20,7 @@ CSS = """
 .explored img { image-rendering: pixelated; cursor: crosshair; }
 .explored label[data-testid=block-label] { position: static; width: fit-content; }
 .numbers { font-size: 0.9em; }
-#message { color: var(--error-text-color); font-weight: bold; }
+#message p { color: var(--error-text-color); font-weight: bold; }
 """
 
 
@@ -88,7 +88,7 @@ class Page:
                 [(thumbnail(path), path.name) for path in explorer.images[:MOST_THUMBNAILS]],
                 show_label=False, elem_id='images', visible=bool(explorer.images), scale=4,
                 columns=10, height=150, object_fit='contain', allow_preview=False,
-                interactive=False, buttons=[],
+                fit_columns=False, interactive=False, buttons=[],
             )
             with gr.Column(min_width=220):
                 self.upload = gr.UploadButton('Upload an image', elem_id='upload')
@@ -156,7 +156,7 @@ class Page:
                 api_name='measure' if event is opening[0] else None,
                 api_visibility='public' if event is opening[0] else 'private',
             )
-        self.score_thr.release(
+        self.score_thr.input(
             handlers.redraw, [self.scene, self.score_thr, *place],
             [*(column.prediction for column in self.columns), self.message],
             show_progress='hidden', trigger_mode='always_last', api_name='redraw', **in_turn,

@@ -106,9 +106,10 @@ def _describe(view: View, layer: str, query: Query, weights_HW: np.ndarray) -> s
     attention = view.attention(layer)
     height, width = attention.hw_shape
     negative = -weights_HW[weights_HW < 0].sum() / max(np.abs(weights_HW).sum(), 1e-30)
+    (row, column), heads = query.cell, len(query.maps.attention)
     return (
         f'layer {layer} ({attention.kind}), {height} x {width} tokens, '
-        f'{len(query.maps.attention)} heads; query in row {query.cell[0]}, column {query.cell[1]}; '
+        f'{heads} head{"s" * (heads != 1)}; query in row {row}, column {column}; '
         f'N = {query.maps.keys} keys; {100 * negative:.3g} % of the absolute weight is negative'
     )
 

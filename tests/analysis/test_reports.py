@@ -121,14 +121,14 @@ def test_input_images_are_prepared_as_in_testing(config, images):
     pixels_CHW = torch.from_numpy(mmcv.imread(str(images[0]))).permute(2, 0, 1)
     sample = dict(inputs=[pixels_CHW])
     torch.testing.assert_close(
-        image.inputs_1CHW, model.data_preprocessor(sample, False)['inputs'], rtol=0, atol=0
+        image.input.inputs_1CHW, model.data_preprocessor(sample, False)['inputs'], rtol=0, atol=0
     )
-    assert image.extent == (64, 64)
+    assert image.input.extent((16, 16)) == (64, 64)
     np.testing.assert_array_equal(image.image_HWC, mmcv.imread(str(images[0]))[..., ::-1])
 
 
 def test_points_are_spread_evenly_unless_given():
-    image = InputImage(Path('a.png'), None, np.zeros((40, 80, 3)), (80.0, 40.0))
+    image = InputImage(Path('a.png'), np.zeros((40, 80, 3)), None)
 
     assert choose_points(image, None, (1, 2)) == [(20, 20), (60, 20)]
     assert choose_points(image, [(79, 0)], (1, 2)) == [(79, 0)]

@@ -104,11 +104,9 @@ def test_the_page_shows_predictions_and_weights(page):
 
 
 def test_a_click_moves_the_query_and_changes_the_maps(page):
-    for across, down in ((-0.3, -0.3), (0.25, 0.2)):
-        before = page.text()
+    for across, down in ((-0.3, -0.3), (0.28, 0.2)):
         page.change_of('.attention', lambda where=(across, down): page.click('.prediction', *where))
-        page.wait(lambda before=before: page.text() != before)
-    cell = (int(0.7 * 48 / 8), int(0.75 * 64 / 8))  # stage 2 has a token for each 8 x 8 px
+    cell = (int(0.7 * 48 / 8), int(0.78 * 64 / 8))  # stage 2 has a token for each 8 x 8 px
     page.wait(lambda: f'query in row {cell[0]}, column {cell[1]}' in page.text())
 
 
@@ -118,9 +116,8 @@ def test_a_map_can_be_clicked_too(page):
 
 def test_another_layer_shows_other_weights(page):
     def choose() -> None:
-        box = page.find('#layer input')
-        box.click()
-        box.send_keys('1.1', Keys.ENTER)
+        page.find('#layer input').click()
+        page.wait(lambda: page.find('ul[role=listbox] li[aria-label="1.1"]')).click()
 
     page.change_of('.attention', choose)
     page.wait(lambda: 'layer 1.1 (inline)' in page.text())
@@ -128,6 +125,8 @@ def test_another_layer_shows_other_weights(page):
 
 def test_the_slider_changes_the_prediction(page):
     slider = page.find('#score input[type=range]')
+    # Wherever the scores lie: all objects at one end, none at the other.
+    page.change_of('.prediction', lambda: slider.send_keys(Keys.END))
     page.change_of('.prediction', lambda: slider.send_keys(Keys.HOME))
 
 
