@@ -71,9 +71,10 @@ def test_attention_with_another_scale_is_left_to_the_tracer():
 
 
 @pytest.mark.slow
-def test_a_detector_is_exported_with_a_softmax_pvt(shapes, tmp_path):
+@pytest.mark.parametrize('backbone', [PVT, SWIN], ids=['pvt', 'swin'])
+def test_a_detector_is_exported_with_a_softmax_backbone(shapes, tmp_path, backbone):
     config = tiny_detectors.retinanet()
-    config.model.backbone = PVT
+    config.model.backbone = backbone
     model = tiny_detectors.build(config, shapes)
 
     exported = export_model(model, tmp_path / 'model.onnx', shape=(64, 96))

@@ -18,6 +18,8 @@ from helpers.server import free_port
 from mminline.explore import ExplorableModel, Explorer
 from mminline.explore.server import HOST, running_page
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = ('1.1', 'mean', 0.05)
 MODELS = ('detector', 'segmentor')
 PARTS = ('prediction', 'attention', 'residual', 'sum', 'text')
