@@ -147,6 +147,8 @@ def test_a_set_up_that_is_ended_takes_its_programs_along(tmp_path, ending):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # Whoever runs the tests in the background has it ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     started = int(program.stdout.readline())
     program.send_signal(ending)

@@ -60,6 +60,8 @@ def test_the_server_ends_cleanly_and_leaves_no_files(tmp_path, ending):
         env=os.environ | dict(TMPDIR=str(folder), OMP_NUM_THREADS='1'),
         stdout=subprocess.PIPE,
         text=True,
+        # Whoever runs the tests in the background has these signals ignored.
+        preexec_fn=restore_signals,
     ) as process:
         line = process.stdout.readline()
         assert 'Open http://127.0.0.1:' in line
@@ -69,6 +71,11 @@ def test_the_server_ends_cleanly_and_leaves_no_files(tmp_path, ending):
 
     assert process.returncode == 0
     assert not list(folder.glob('mminline-explore-*'))
+
+
+def restore_signals() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def write_model(folder) -> dict[str, str]:
