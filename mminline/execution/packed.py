@@ -14,7 +14,7 @@ import torch.utils.checkpoint
 from torch import Tensor, nn
 
 from ..layers import Block, InLineAttention
-from ..layers.functional import fold_attention, local_residual
+from ..layers.functional import fold_attention, grouped_convolution, local_residual
 from ..layers.statistics import token_mean, upcast
 from .covariance import values_and_covariance
 from .groups import Group, find_covered, from_grids, pack, to_grids, unpack
@@ -88,7 +88,9 @@ def _mix_in_grids(
     mixed_BLC, v_BLC = layer.mix_qkv(spread(linear(layer.qkv, x_1LC, one_pass)), valid_BL1)
     if layer.local_kernel is not None:
         kernel_BC33 = layer.make_kernel(token_mean(spread(x_1LC), valid_BL1))
-        mixed_BLC = mixed_BLC + local_residual(v_BLC, kernel_BC33, hw_shape)
+        # The grids are small: one convolution for all of them, whatever it moves.
+        kernel_BC33 = kernel_BC33.to(v_BLC.dtype)
+        mixed_BLC = mixed_BLC + grouped_convolution(v_BLC, kernel_BC33, hw_shape, None)
     return from_grids(mixed_BLC.unflatten(1, hw_shape), groups)
 
 

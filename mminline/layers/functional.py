@@ -15,9 +15,6 @@ FEATURE_MAPS: dict[str, Callable[[Tensor], Tensor]] = {
     # In float16 it would be infinite from 56 on.
     'exp': lambda x: torch.exp(0.2 * upcast(x)),
 }
-# Values of an image up to which the 3x3 step of several images is one convolution on a CPU.
-# Measured, it takes half the time for 10 x 10 x 128, as long for 20 x 20 x 64, longer beyond.
-SMALL_MAP = 2**14
 NON_NEGATIVE_FEATURE_MAPS = ('relu', 'exp')
 
 
@@ -197,12 +194,9 @@ def local_residual(
         num_extra_tokens: Tokens in front of the grid; they get nothing but the constant.
     """
     kernel_BC33 = kernel_BC33.to(v_BLC.dtype)
-    batch, num_tokens, channels = v_BLC.shape
-    # One convolution an image moves no value; the fixed cost of many, or of small ones, is more.
-    # An exported graph has to serve maps of any size: its number of tokens is no int.
-    is_small = isinstance(num_tokens, int) and num_tokens * channels <= SMALL_MAP
-    one_launch = batch > 8 or (batch > 1 and is_small)
-    convolve = grouped_convolution if v_BLC.is_cuda or one_launch else _channels_last_convolutions
+    # One convolution an image moves no value; many of them cost more than they save.
+    one_launch = v_BLC.is_cuda or v_BLC.shape[0] > 8
+    convolve = grouped_convolution if one_launch else _channels_last_convolutions
     local_BLC = convolve(v_BLC[:, num_extra_tokens:], kernel_BC33, hw_shape, offset_B1C)
     return behind_extra_tokens(local_BLC, num_extra_tokens, offset_B1C)
 
