@@ -9,7 +9,7 @@ from mmengine.config import Config
 from mmengine.device import get_device
 from mmengine.logging import MMLogger
 from mmengine.model import revert_sync_batchnorm
-from mmengine.registry import DATASETS, MODELS, init_default_scope
+from mmengine.registry import DATASETS, HOOKS, MODELS, init_default_scope
 from torch import nn
 
 from .acceleration import accelerate
@@ -58,11 +58,21 @@ def init_model(
             model.init_weights()
     model.cfg = config
     model.dataset_meta = _dataset_meta(config) | saved_meta(saved)
+    _prepare(model, config)
     model.to(device).eval()
     set_precision(model, precision)
     if fast:
         accelerate(model, precision)
     return model
+
+
+def _prepare(model: nn.Module, config: Config) -> None:
+    """Let hooks of a config that make the model another one do so, as a runner lets them."""
+    for settings in config.get('custom_hooks') or []:
+        kind = settings['type']
+        name = kind.split('.')[-1] if isinstance(kind, str) else kind.__name__
+        if name == 'IgnorePaddingHook':
+            HOOKS.build(settings).prepare(model)
 
 
 @contextlib.contextmanager
