@@ -1,4 +1,4 @@
-"""Configs of detectors that differ in their backbone, for scenes of different size."""
+"""Configs of detectors that differ in their backbone or in padding, for scenes of any size."""
 
 from pathlib import Path
 
@@ -36,8 +36,10 @@ def _resnet(backbone: ConfigDict) -> dict:
     return dict(type='ResNet', depth=50, base_channels=16, frozen_stages=-1, norm_eval=False)
 
 
+IGNORED_BEHIND = 'inline, padding ignored in neck and heads too'
 BACKBONES = {
     'inline': _inline,
+    IGNORED_BEHIND: _inline,
     'inline, padding computed': _inline_with_padding,
     'softmax PVT (mmdet)': _softmax,
     'ResNet-50, 16 channels': _resnet,
@@ -59,6 +61,8 @@ def make_config(model: str, seed: int, iterations: int, root: Path, work_dir: Pa
     """
     config = Config.fromfile(BASE)
     config.model.backbone = BACKBONES[model](config.model.backbone)
+    if model == IGNORED_BEHIND:
+        config.custom_hooks = [dict(type='mminline.IgnorePaddingHook')]
     config.model.neck.in_channels = CHANNELS.get(model, config.model.neck.in_channels)
     for split in ('train', 'val', 'test'):
         loader = config[f'{split}_dataloader']

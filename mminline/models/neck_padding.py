@@ -1,11 +1,12 @@
-"""Padding behind the backbone: necks and dense heads that see zeros beyond each image.
+"""Padding behind the backbone: neck and heads that see each image as if it were alone.
 
 The maps of a backbone are zero where an image is not, which is what convolutions pad an image alone
 with. But a bias turns these zeros into something else, and the next 3x3 convolution carries it into
-the image. Here the zeros are put back before each convolution that looks at neighbours.
+the image. Here the zeros are put back before each convolution that looks at neighbours. Two things
+remain, that anchors lie in the padding, and that RoIAlign looks half a cell beyond the border.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -13,33 +14,35 @@ from torch import Tensor, nn
 from .. import execution
 from .backbones.padding import find_sizes
 
-# Parts of a detector that see maps of the whole batch; heads of regions see regions alone.
+# Heads that see maps of the whole batch; heads of regions see regions alone.
 DENSE_HEADS = ('rpn_head', 'bbox_head')
-# Offsets, in sides of an anchor, that move its box out of any image.
+# Offset, in sides of an anchor, that moves its box out of any image.
 FAR = 1e4
 
 
 def ignore_padding(model: nn.Module) -> None:
-    """Let neck and dense head of a detector ignore padding too, as the backbone does.
+    """Let neck and heads of a detector ignore padding too, as the backbone does.
 
-    Then their outputs for an image in a padded batch are those for the image alone. In inference,
-    anchors in the padding propose nothing. Works by hooks on the modules, which stay on the model
-    and on copies of it; calling this twice changes nothing. For mmengine's runner, see
-    ``IgnorePaddingHook``.
+    Then what they compute for an image in a padded batch is what they compute for the image alone,
+    in training and inference. Works by hooks on the modules, which stay on the model and on copies
+    of it, and sets ``ignores_padding`` of the detector; calling this twice changes nothing. For
+    mmengine's runner, see ``IgnorePaddingHook``.
 
     Args:
-        model: Detector, or whatever holds one; the neck of a segmentor is prepared as well.
+        model: Detector, or whatever holds one. Of a segmentor, the neck is prepared.
     """
     count = 0
     for owner in model.modules():
         children = dict(owner.named_children())
         if not getattr(children.get('backbone'), 'ignore_padding', False):
             continue
-        heads = [children[name] for name in DENSE_HEADS if name in children]
-        parts = [children['neck'], *heads] if 'neck' in children else heads
-        convolutions = [each for part in parts for each in part.modules() if _is_wide(each)]
-        if convolutions and not _is_prepared(parts[0]):
-            _prepare(parts[0], convolutions, heads)
+        names = [name for name in ('neck', *DENSE_HEADS) if name in children]
+        convolutions = [
+            each for name in names for each in children[name].modules() if _is_wide(each)
+        ]
+        if convolutions and 'ignores_padding' not in vars(owner):
+            _prepare({name: children[name] for name in names}, convolutions, 'roi_head' in children)
+            owner.ignores_padding = True
         count += len(convolutions)
     if not count:
         raise ValueError(
@@ -53,22 +56,20 @@ def _is_wide(module: nn.Module) -> bool:
     return isinstance(module, nn.Conv2d) and max(module.kernel_size) > 1
 
 
-def _is_prepared(first: nn.Module) -> bool:
-    hooks = first._forward_pre_hooks.values()
-    return any(isinstance(getattr(hook, '__self__', None), _Covered) for hook in hooks)
-
-
 def _prepare(
-    first: nn.Module, convolutions: Sequence[nn.Module], heads: Sequence[nn.Module]
+    parts: Mapping[str, nn.Module], convolutions: Sequence[nn.Module], has_regions: bool
 ) -> None:
     # Bound methods, not closures: a copy of the model, or a pickled one, has its own record.
     covered = _Covered()
+    first = next(iter(parts.values()))
     first.register_forward_pre_hook(covered.read_maps)
     for convolution in convolutions:
         convolution.register_forward_pre_hook(covered.clear_input)
-    for head in heads:
-        if getattr(head, 'use_sigmoid_cls', False):
-            head.register_forward_hook(covered.drop_anchors)
+    for name, part in parts.items():
+        if name == 'neck' and has_regions:
+            part.register_forward_hook(covered.continue_borders)
+        elif getattr(part, 'use_sigmoid_cls', False):
+            part.register_forward_hook(covered.drop_anchors)
 
 
 class _Covered:
@@ -89,8 +90,14 @@ class _Covered:
 
     def clear_input(self, module: nn.Module, inputs: tuple) -> tuple | None:
         """Set a map to zero beyond each image, as a forward pre-hook of a convolution."""
-        is_covered = self._find(inputs[0])
-        return None if is_covered is None else (torch.where(is_covered, inputs[0], 0), *inputs[1:])
+        sizes = self._sizes_in(inputs[0])
+        return None if sizes is None else (_fill_beyond(inputs[0], sizes, 0), *inputs[1:])
+
+    def continue_borders(self, neck: nn.Module, inputs: tuple, outputs: tuple) -> tuple | None:
+        """Repeat the last cells of images beyond their border, as RoIAlign does where maps end."""
+        if self.sizes is None:
+            return None
+        return tuple(_continue_borders(each, self._sizes_in(each)) for each in outputs)
 
     def drop_anchors(self, head: nn.Module, inputs: tuple, outputs: tuple) -> tuple | None:
         """Give anchors in the padding score 0 and an empty box, as a forward hook of a dense head.
@@ -99,26 +106,40 @@ class _Covered:
         """
         if head.training or self.sizes is None or not isinstance(outputs[0], (list, tuple)):
             return None
-        scores = [self._fill_beyond(each, -torch.inf) for each in outputs[0]]
-        boxes = [self._fill_beyond(each, FAR) for each in outputs[1]]
+        scores, boxes = (
+            [_fill_beyond(each, self._sizes_in(each), value) for each in maps]
+            for maps, value in zip(outputs, (-torch.inf, FAR), strict=False)
+        )
         return (scores, boxes, *outputs[2:])
 
-    def _fill_beyond(self, map_BCHW: Tensor, value: float) -> Tensor:
-        is_covered = self._find(map_BCHW)
-        return map_BCHW if is_covered is None else torch.where(is_covered, map_BCHW, value)
-
-    def _find(self, map_BCHW: Tensor) -> Tensor | None:
-        """Tell which cells of a map images cover, ``(B, 1, H, W)``; None for all, or unknown."""
+    def _sizes_in(self, map_BCHW: Tensor) -> list[tuple[int, int]] | None:
+        """Rows and columns of a map that each image covers; None for all, or if unknown."""
         if self.sizes is None or len(map_BCHW) != len(self.sizes):
             return None
         sizes, hw_shape = self.sizes, self.hw_shape
         # The stride doubles from level to level.
         while hw_shape != map_BCHW.shape[2:] and max(hw_shape) > 1:
             sizes, hw_shape = list(map(_halve, sizes)), _halve(hw_shape)
-        if hw_shape != map_BCHW.shape[2:]:
-            return None
-        groups = [execution.Group(1, size) for size in sizes]
-        return execution.find_covered(groups, hw_shape, map_BCHW.device).unsqueeze(1)
+        return sizes if hw_shape == map_BCHW.shape[2:] else None
+
+
+def _fill_beyond(map_BCHW: Tensor, sizes: Sequence[tuple[int, int]] | None, value: float) -> Tensor:
+    if sizes is None:
+        return map_BCHW
+    groups = [execution.Group(1, size) for size in sizes]
+    is_covered_BHW = execution.find_covered(groups, map_BCHW.shape[2:], map_BCHW.device)
+    return torch.where(is_covered_BHW.unsqueeze(1), map_BCHW, value)
+
+
+def _continue_borders(map_BCHW: Tensor, sizes: Sequence[tuple[int, int]] | None) -> Tensor:
+    if sizes is None:
+        return map_BCHW
+    ends_2B = torch.tensor(sizes, device=map_BCHW.device).t()
+    for axis, ends_B in zip((2, 3), ends_2B, strict=True):
+        is_next_BL = ends_B[:, None] == torch.arange(map_BCHW.shape[axis], device=map_BCHW.device)
+        is_next_BCHW = is_next_BL[:, None, :, None] if axis == 2 else is_next_BL[:, None, None]
+        map_BCHW = torch.where(is_next_BCHW, map_BCHW.roll(1, dims=axis), map_BCHW)
+    return map_BCHW
 
 
 def _halve(size: tuple[int, int]) -> tuple[int, int]:

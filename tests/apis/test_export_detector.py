@@ -19,6 +19,7 @@ from mminline.apis.export.files import open_graph
 from mminline.apis.export.matching import match
 from mminline.apis.export.reference import DetectorReference, DistinctSigmoid
 from mminline.apis.export.support import check_detector, reasons_against
+from mminline.models import ignore_padding
 
 pytestmark = pytest.mark.slow
 
@@ -43,6 +44,15 @@ def test_a_file_finds_what_mmdet_finds_at_any_size(exported):
         np.testing.assert_allclose(dets, wanted.dets, atol=1e-3)
         assert masks.shape == (len(labels), 28, 28)
         assert ((masks >= 0) & (masks <= 1)).all()
+
+
+def test_a_file_ignores_padding_where_neck_and_heads_do(shapes, tmp_path):
+    model = tiny_detectors.build(tiny_detectors.mask_rcnn(), shapes)
+    ignore_padding(model)
+    exported = export_model(model, tmp_path / 'mask-rcnn.onnx', shape=(64, 96))
+
+    assert any(size[1] % 32 for size in exported.differences)
+    assert max(exported.differences.values()) == 0
 
 
 def test_a_file_is_plain_onnx_that_knows_how_to_be_used(exported):

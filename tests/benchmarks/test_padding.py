@@ -30,7 +30,7 @@ def padding(monkeypatch):
 
 
 def test_configs_differ_in_the_backbone_and_leave_scenes_as_large_as_they_are(padding, tmp_path):
-    from padding_configs import BACKBONES, make_config
+    from padding_configs import BACKBONES, IGNORED_BEHIND, make_config
 
     write_shapes(tmp_path / 'shapes', **padding.SCENES)
     configs = {
@@ -41,9 +41,12 @@ def test_configs_differ_in_the_backbone_and_leave_scenes_as_large_as_they_are(pa
         backbone = MODELS.build(config.model).backbone
         assert getattr(backbone, 'ignore_padding', None) == {
             'inline': True,
+            IGNORED_BEHIND: True,
             'inline, padding computed': False,
         }.get(model)
         others = dict(config.to_dict(), model=None)
+        hooks = others.pop('custom_hooks', [])
+        assert hooks == [dict(type='mminline.IgnorePaddingHook')] * (model == IGNORED_BEHIND)
         assert others == dict(configs['inline'].to_dict(), model=None)
     for split in ('train', 'test'):
         dataset = DATASETS.build(config[f'{split}_dataloader'].dataset)
@@ -76,6 +79,10 @@ def test_a_run_is_trained_once_and_tested_with_each_batch_size(padding, tmp_path
         table = compare_parts(config, folder / 'iter_2.pth', batch_size=3)
         backbone = [line for line in table.splitlines() if line.startswith('| backbone')]
         assert [' 0.0% ' in line for line in backbone] == [ignores] * 4
+    config.model.backbone.ignore_padding = True
+    config.custom_hooks = [dict(type='mminline.IgnorePaddingHook')]
+    table = compare_parts(config, folder / 'iter_2.pth', batch_size=3)
+    assert all(' 0.0% ' in line for line in table.splitlines()[2:])
 
 
 def test_the_table_has_the_spread_over_batch_sizes(padding):

@@ -14,6 +14,7 @@ from mminline.large import CannotCutError, detector, memory, predict
 from mminline.large.masks import paste_as_runs
 from mminline.large.regions import pool_from_tiles
 from mminline.large.tiles import split_image
+from mminline.models import ignore_padding
 
 pytestmark = pytest.mark.slow
 
@@ -32,6 +33,17 @@ def test_instances_are_those_of_the_whole_at_once(model, shape, monkeypatch):
         assert compare(predict(model, image, band_rows=rows), expected) < 1e-3
     monkeypatch.setattr(memory, 'TILE_BYTES', 1 << 20)
     assert compare(predict(model, image), expected) < 1e-3
+
+
+@pytest.mark.parametrize('kind', DETECTORS)
+def test_neck_and_heads_that_ignore_padding_do_so_in_parts(kind):
+    model = build_detector(kind)
+    ignore_padding(model)
+    image = random_image(333, 517)
+    expected = ordinary_instances(model, image)
+
+    for rows in (None, 32):
+        assert compare(predict(model, image, band_rows=rows), expected) < 1e-3
 
 
 def test_a_narrower_halo_would_not_do(monkeypatch):

@@ -1,4 +1,4 @@
-"""Neck and dense head with ``ignore_padding``: an image in a padded batch is an image alone."""
+"""Neck and heads with ``ignore_padding``: an image in a padded batch is an image alone."""
 
 import copy
 import functools
@@ -15,6 +15,8 @@ from helpers.tiny import SIZES, gradients, randomize, weighted_sum
 from helpers.tiny_configs import DETECTOR, SEGMENTOR
 from mminline.apis import init_model
 from mminline.models import ignore_padding
+
+pytestmark = pytest.mark.slow
 
 BATCHES = {
     'odd': [(33, 47), (75, 61)],
@@ -245,3 +247,58 @@ def test_autocast_keeps_its_precision():
         before = [each.dtype for each in run(model, pad(images))]
         ignore_padding(model)
         assert [each.dtype for each in run(model, pad(images))] == before
+
+
+@pytest.mark.parametrize('sizes', BATCHES.values(), ids=BATCHES)
+@torch.no_grad()
+def test_regions_are_those_of_the_image_alone(sizes):
+    model, images = build('detector').float().eval(), draw(sizes, torch.float32)
+    ignore_padding(model)
+    features = model.neck(model.backbone(pad(images)))
+    plain = build('detector').float().eval()
+    differing = plain.neck(plain.backbone(pad(images)))
+    worst = 0
+    for index, (pixels, (height, width)) in enumerate(zip(images, sizes, strict=True)):
+        # The whole image, its right half, its bottom half, and its last corner.
+        half = [(0, 0), (0, width / 2), (height / 2, 0), (height - 3, width - 3)]
+        corners = torch.tensor([[0, left, top, width, height] for top, left in half])
+        alone = model.neck(model.backbone(pixels[None]))
+        expected = model.roi_head.mask_roi_extractor(alone[:4], corners)
+        corners[:, 0] = index
+        found = model.roi_head.mask_roi_extractor(features[:4], corners)
+        assert_close(found, expected, rtol=1e-5, atol=1e-5)
+        other = model.roi_head.mask_roi_extractor(differing[:4], corners)
+        worst = max(worst, (other - expected).abs().max())
+    assert worst > 1e-3
+
+
+@pytest.mark.parametrize('kind', ['detector', 'retinanet'])
+@torch.no_grad()
+def test_detections_are_those_of_the_image_alone(kind):
+    from mmdet.structures import DetDataSample
+
+    sizes = BATCHES['much smaller']
+    images, model = draw(sizes, torch.float32), build(kind).float().eval()
+    for cfg in (model.test_cfg, model.test_cfg.get('rcnn', {})):
+        cfg.update(score_thr=0.0)
+
+    def detect(batch, sizes):
+        meta = dict(scale_factor=(1.0, 1.0), batch_input_shape=tuple(batch.shape[2:]))
+        metas = [dict(meta, img_shape=size, ori_shape=size) for size in sizes]
+        found = model.predict(batch, [DetDataSample(metainfo=each) for each in metas])
+        return [each.pred_instances for each in found]
+
+    def same(found, expected):
+        if len(found) != len(expected):
+            return False
+        names = [name for name in ('bboxes', 'scores', 'labels', 'masks') if name in expected]
+        return all(
+            torch.allclose(found[name].float(), expected[name].float(), rtol=1e-4, atol=1e-3)
+            for name in names
+        )
+
+    alone = [detect(pixels[None], [size])[0] for pixels, size in zip(images, sizes, strict=True)]
+    assert not all(map(same, detect(pad(images), sizes), alone))
+    ignore_padding(model)
+    assert all(map(same, detect(pad(images), sizes), alone))
+    assert all(len(each) > 3 for each in alone)

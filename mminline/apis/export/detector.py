@@ -31,7 +31,8 @@ class DetectorModel(nn.Module):
     """One image of RGB values to boxes with scores, labels, and masks if the model has them.
 
     The settings are those of the model's ``test_cfg``. The graph pads the image to a multiple of
-    32, as mmdet does; a backbone that ignores padding sees the image without it.
+    32, as mmdet does; a backbone that ignores padding sees the image without it. If neck and heads
+    ignore padding too, nothing is padded.
 
     Args:
         model: RetinaNet, Faster, Mask or Cascade R-CNN of mmdet.
@@ -63,6 +64,7 @@ class DetectorModel(nn.Module):
             getattr(self.backbone, 'ignore_padding', False)
             and self.backbone.pad_value == self.pad_value
         )
+        self.pads_maps = not getattr(model, 'ignores_padding', False)
         self.test_cfg = last_head(model).test_cfg
         threshold = float(self.test_cfg.get('score_thr', 0))
         self.register_buffer('score_threshold', torch.tensor([threshold]))
@@ -90,11 +92,13 @@ class DetectorModel(nn.Module):
         return dets, labels, masks
 
     def features(self, image: Tensor) -> tuple[Tensor, ...]:
-        """Run the backbone; its maps are those of the padded image."""
+        """Run the backbone; its maps are those of the padded image, unless that is ignored."""
         height, width = (padded_side(side, self.divisor) for side in image.shape[-2:])
         if not self.backbone_ignores_padding:
             return self.backbone(pad(image, (height, width), self.pad_value))
         maps = self.backbone(image)
+        if not self.pads_maps:
+            return maps
         return tuple(
             pad(part, (-(-height // stride), -(-width // stride)))
             for part, stride in zip(maps, self.backbone.strides, strict=True)
