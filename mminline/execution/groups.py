@@ -64,13 +64,25 @@ def find_covered(
     return (rows_H[:, None] < heights_B11) & (columns_W < widths_B11)
 
 
-# The blocks of a stage share it, forward and backward.
+# The blocks of a stage share these, forward and backward. They are no inference tensors, which a
+# later call in training could not use.
+@functools.lru_cache(maxsize=8)
+def mark_covered(
+    groups: tuple[Group, ...],
+    hw_shape: tuple[int, int],
+    device: torch.device,
+    dtype: torch.dtype,
+) -> Tensor:
+    """Mark the cells that images cover by 1, ``(B, L, 1)``, and those around them by 0."""
+    with torch.inference_mode(False):
+        return find_covered(groups, hw_shape, device).flatten(1).unsqueeze(2).to(dtype)
+
+
 @functools.lru_cache(maxsize=8)
 def _number_covered(
     groups: tuple[Group, ...], hw_shape: tuple[int, int], device: torch.device
 ) -> Tensor:
     """Number the cells that images cover, ``(L,)``, in the order of packed tokens."""
-    # Not an inference tensor, which a later call in training could not use.
     with torch.inference_mode(False):
         return find_covered(groups, hw_shape, device).flatten().nonzero().squeeze(1)
 

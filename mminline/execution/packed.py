@@ -17,7 +17,7 @@ from ..layers import Block, InLineAttention
 from ..layers.functional import fold_attention, grouped_convolution, local_residual
 from ..layers.statistics import token_mean, upcast
 from .covariance import values_and_covariance
-from .groups import Group, find_covered, from_grids, pack, to_grids, unpack
+from .groups import Group, from_grids, mark_covered, pack, to_grids, unpack
 from .linear import linear
 from .mlp import run_mlp
 
@@ -83,8 +83,7 @@ def _mix_in_grids(
     def spread(tokens_1LC: Tensor) -> Tensor:
         return to_grids(tokens_1LC, groups, hw_shape).flatten(1, 2)
 
-    is_covered_BHW = find_covered(groups, hw_shape, x_1LC.device)
-    valid_BL1 = is_covered_BHW.flatten(1).unsqueeze(2).to(x_1LC.dtype)
+    valid_BL1 = mark_covered(tuple(groups), hw_shape, x_1LC.device, x_1LC.dtype)
     mixed_BLC, v_BLC = layer.mix_qkv(spread(linear(layer.qkv, x_1LC, one_pass)), valid_BL1)
     if layer.local_kernel is not None:
         kernel_BC33 = layer.make_kernel(token_mean(spread(x_1LC), valid_BL1))

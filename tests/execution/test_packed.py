@@ -6,7 +6,7 @@ from torch.testing import assert_close
 
 from helpers.tiny import build, gradients, image, randomize, weighted_sum
 from mminline import execution
-from mminline.execution import Group, from_grids, pack, packed, to_grids, unpack
+from mminline.execution import Group, from_grids, groups, pack, packed, to_grids, unpack
 from mminline.execution.groups import _number_covered
 from mminline.layers import Block, InLineAttention, SoftmaxAttention
 from mminline.models import InLinePVT
@@ -104,6 +104,34 @@ def test_drop_path_skips_a_branch_for_whole_images():
 
     assert torch.equal(skipped, torch.cat([part.any(dim=1) for part in zeros]))
     assert skipped.any() and not skipped.all()
+
+
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
+def test_drop_path_rounds_values_and_not_their_factor_in_half_precision(dtype):
+    # A factor in half precision would be off by up to 0.4 %, alike for all values.
+    block, x = make_block(drop_path_rate=0.3), packed_tokens().to(dtype)
+    torch.manual_seed(0)
+    dropped = packed._drop_path(block, x, GROUPS)
+    scaled = (x.float() * (1 / torch.tensor(0.7))).to(dtype)
+    is_kept = dropped != 0
+
+    assert dropped.dtype == dtype and is_kept.any() and not is_kept.all()
+    assert torch.equal(dropped[is_kept], scaled[is_kept])
+    assert not torch.equal(scaled, x * (1 / torch.tensor(0.7)).to(dtype))  # so it could fail
+
+
+def test_the_blocks_of_a_stage_share_one_mask(monkeypatch):
+    block = make_block(InLineAttention(8, 2, feature_map='relu'))
+    groups.mark_covered.cache_clear()
+    found, find = [], groups.find_covered
+    monkeypatch.setattr(groups, 'find_covered', lambda *args: found.append(args) or find(*args))
+    with torch.inference_mode():
+        run_packed(block, packed_tokens())
+    for _ in range(2):
+        assert_close(backward(run_packed, block), backward(run_each, block))
+
+    # One for the mask, and one for the numbers of the cells if these were not known.
+    assert len(found) <= 2
 
 
 def test_grids_hold_packed_tokens_and_zeros_around_them():
