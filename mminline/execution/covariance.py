@@ -4,12 +4,16 @@ All that keys do in InLine attention is in this covariance, which is symmetric: 
 products are there already, and of the two on the way back one is enough.
 """
 
+import functools
+from collections.abc import Iterator, Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ..layers.statistics import upcast
 from . import cache
+from .groups import Group, unpack
 from .linear import product
 
 
@@ -26,7 +30,23 @@ def values_and_covariance(
         v_bias: The same for the biases, ``(C,)``.
         one_pass: Whether the product takes the bias along in one pass.
     """
-    return _ValuesAndCovariance.apply(x_BLC, x_mean_B1C, v_weight, v_bias, one_pass)
+    group = Group(len(x_BLC), (x_BLC.shape[1], 1))
+    v_1LC, covariance_BCC = packed_values_and_covariance(
+        x_BLC.flatten(0, 1).unsqueeze(0), x_mean_B1C, v_weight, v_bias, [group], one_pass
+    )
+    return v_1LC.view_as(x_BLC), covariance_BCC
+
+
+def packed_values_and_covariance(
+    x_1LC: Tensor,
+    x_mean_B1C: Tensor,
+    v_weight: Tensor,
+    v_bias: Tensor,
+    groups: Sequence[Group],
+    one_pass: bool,
+) -> tuple[Tensor, Tensor]:
+    """Do the same for packed tokens: one product for all values, a covariance for each image."""
+    return _ValuesAndCovariance.apply(x_1LC, x_mean_B1C, v_weight, v_bias, groups, one_pass)
 
 
 def sum_of_products(x_BLC: Tensor, centre_B1C: Tensor) -> Tensor:
@@ -51,32 +71,50 @@ def _symmetric_product(x_BLC: Tensor) -> Tensor:
     return torch.cat([torch.cat([upper_left, upper_right], dim=2), lower], dim=1)
 
 
-def _plain_form(x_BLC: Tensor, x_mean_B1C: Tensor, v_weight: Tensor) -> tuple[Tensor, Tensor]:
-    centred_BLC = upcast(x_BLC) - x_mean_B1C
-    covariance_BCC = centred_BLC.transpose(1, 2) @ centred_BLC / x_BLC.shape[1]
-    return F.linear(x_BLC, v_weight), covariance_BCC
+def _split(groups: Sequence[Group], x_1LC: Tensor, *statistics: Tensor) -> Iterator[tuple]:
+    """Tokens of each group, ``(B, L, C)``, and what belongs to its images."""
+    sizes = [group.batch for group in groups]
+    return zip(unpack(x_1LC, groups), *(each.split(sizes) for each in statistics), strict=True)
+
+
+def _plain_form(
+    x_1LC: Tensor, x_mean_B1C: Tensor, v_weight: Tensor, groups: Sequence[Group]
+) -> tuple[Tensor, Tensor]:
+    covariances = []
+    for part_BLC, mean_B1C in _split(groups, x_1LC, x_mean_B1C):
+        centred_BLC = upcast(part_BLC) - mean_B1C
+        covariances.append(centred_BLC.transpose(1, 2) @ centred_BLC / part_BLC.shape[1])
+    return F.linear(x_1LC, v_weight), torch.cat(covariances)
 
 
 class _ValuesAndCovariance(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x_BLC, x_mean_B1C, v_weight, v_bias, one_pass):
-        ctx.save_for_backward(x_BLC, x_mean_B1C, v_weight)
-        covariance_BCC = sum_of_products(x_BLC, x_mean_B1C) / x_BLC.shape[1]
-        return product(x_BLC, v_weight, v_bias, one_pass), covariance_BCC
+    def forward(ctx, x_1LC, x_mean_B1C, v_weight, v_bias, groups, one_pass):
+        ctx.save_for_backward(x_1LC, x_mean_B1C, v_weight)
+        ctx.groups = groups
+        covariances = [
+            sum_of_products(part_BLC, mean_B1C) / part_BLC.shape[1]
+            for part_BLC, mean_B1C in _split(groups, x_1LC, x_mean_B1C)
+        ]
+        return product(x_1LC, v_weight, v_bias, one_pass), torch.cat(covariances)
 
     @staticmethod
-    def backward(ctx, v_grad_BLC, covariance_grad_BCC):
-        x_BLC, x_mean_B1C, v_weight = ctx.saved_tensors
-        bias_grad = v_grad_BLC.sum(dim=(0, 1))
+    def backward(ctx, v_grad_1LC, covariance_grad_BCC):
+        x_1LC, x_mean_B1C, v_weight = ctx.saved_tensors
+        bias_grad = v_grad_1LC.sum(dim=(0, 1))
         if torch.is_grad_enabled():
             # Somebody wants second derivatives, which the plain form has.
-            _, pull_back = torch.func.vjp(_plain_form, x_BLC, x_mean_B1C, v_weight)
-            return *pull_back((v_grad_BLC, covariance_grad_BCC)), bias_grad, None
+            plain_form = functools.partial(_plain_form, groups=ctx.groups)
+            _, pull_back = torch.func.vjp(plain_form, x_1LC, x_mean_B1C, v_weight)
+            return *pull_back((v_grad_1LC, covariance_grad_BCC)), bias_grad, None, None
         both_BCC = covariance_grad_BCC + covariance_grad_BCC.transpose(1, 2)
-        both_BCC = (both_BCC / x_BLC.shape[1]).to(x_BLC.dtype)
-        # (x - mean) @ both, without a centred copy of the tokens.
-        x_grad_BLC = v_grad_BLC @ v_weight
-        x_grad_BLC.baddbmm_(x_BLC, both_BCC)
-        x_grad_BLC -= x_mean_B1C.to(x_BLC.dtype) @ both_BCC
-        weight_grad = v_grad_BLC.flatten(0, 1).t() @ x_BLC.flatten(0, 1)
-        return x_grad_BLC, None, weight_grad, bias_grad, None
+        x_grad_1LC = v_grad_1LC @ v_weight
+        x_grads = unpack(x_grad_1LC, ctx.groups)
+        parts = _split(ctx.groups, x_1LC, x_mean_B1C, both_BCC)
+        for x_grad_BLC, (x_BLC, mean_B1C, each_BCC) in zip(x_grads, parts, strict=True):
+            # (x - mean) @ both, without a centred copy of the tokens.
+            each_BCC = (each_BCC / x_BLC.shape[1]).to(x_BLC.dtype)
+            x_grad_BLC.baddbmm_(x_BLC, each_BCC)
+            x_grad_BLC -= mean_B1C.to(x_BLC.dtype) @ each_BCC
+        weight_grad = v_grad_1LC.flatten(0, 1).t() @ x_1LC.flatten(0, 1)
+        return x_grad_1LC, None, weight_grad, bias_grad, None, None

@@ -31,7 +31,8 @@ def pack(parts: Sequence[Tensor]) -> Tensor:
 
 def unpack(x_1LC: Tensor, groups: Sequence[Group]) -> list[Tensor]:
     """Undo ``pack``, without a copy."""
-    parts = x_1LC[0].split([group.num_tokens for group in groups])
+    # Squeezed, not indexed: the backward of an index makes a tensor of zeros.
+    parts = x_1LC.squeeze(0).split([group.num_tokens for group in groups])
     return [
         part_LC.unflatten(0, (group.batch, -1))
         for part_LC, group in zip(parts, groups, strict=True)

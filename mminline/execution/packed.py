@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ..layers import Block, InLineAttention
 from ..layers.functional import fold_attention, grouped_convolution, local_residual
 from ..layers.statistics import token_mean, upcast
-from .covariance import values_and_covariance
+from .covariance import packed_values_and_covariance
 from .groups import Group, from_grids, mark_covered, pack, to_grids, unpack
 from .linear import linear
 from .mlp import run_mlp
@@ -101,18 +101,16 @@ def _mix_folded(
     sizes = [group.batch for group in groups]
     x_mean_B1C = torch.cat([token_mean(part_BLC) for part_BLC in parts])
     v_weight, v_bias = qkv.weight.chunk(3)[2], qkv.bias.chunk(3)[2]
-    pairs = [
-        values_and_covariance(part_BLC, mean_B1C, v_weight, v_bias, one_pass)
-        for part_BLC, mean_B1C in zip(parts, x_mean_B1C.split(sizes), strict=True)
-    ]
-    values, covariances = zip(*pairs, strict=True)
+    v_1LC, covariance_BCC = packed_values_and_covariance(
+        x_1LC, x_mean_B1C, v_weight, v_bias, groups, one_pass
+    )
     v_mean_B1C = F.linear(x_mean_B1C, upcast(v_weight), upcast(v_bias))
     folded = fold_attention(
-        torch.cat(covariances), v_mean_B1C, qkv.weight, qkv.bias, layer.num_heads, layer.scale
+        covariance_BCC, v_mean_B1C, qkv.weight, qkv.bias, layer.num_heads, layer.scale
     )
     mixings, offsets = (part.to(x_1LC.dtype).split(sizes) for part in folded)
     if layer.local_kernel is not None:
         kernels = layer.make_kernel(x_mean_B1C).split(sizes)
         shapes = [group.hw_shape for group in groups]
-        offsets = map(local_residual, values, kernels, shapes, offsets)
+        offsets = map(local_residual, unpack(v_1LC, groups), kernels, shapes, offsets)
     return pack(list(map(torch.baddbmm, offsets, parts, mixings)))

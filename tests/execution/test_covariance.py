@@ -4,8 +4,12 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from mminline.execution import cache
-from mminline.execution.covariance import sum_of_products, values_and_covariance
+from mminline.execution import Group, cache, pack
+from mminline.execution.covariance import (
+    packed_values_and_covariance,
+    sum_of_products,
+    values_and_covariance,
+)
 
 
 def random_inputs(num_tokens=7, channels=5, dtype=torch.float64):
@@ -39,6 +43,30 @@ def test_first_and_second_derivatives_are_those_of_finite_differences():
     inputs = [part.requires_grad_() for part in random_inputs(3, 2)]
     torch.autograd.gradcheck(in_one_step, inputs)
     torch.autograd.gradgradcheck(in_one_step, inputs)
+
+
+def packed(x, weight, bias):
+    """The same for images of two sizes: all of the first one's tokens, and one less."""
+    groups = [Group(1, (1, x.shape[1])), Group(1, (1, x.shape[1] - 1))]
+    parts = [x[:1], x[1:, 1:]]
+    means = torch.cat([part.mean(dim=1, keepdim=True) for part in parts])
+    return packed_values_and_covariance(pack(parts), means, weight, bias, groups, one_pass=False)
+
+
+def test_packed_tokens_have_the_values_and_covariances_of_each_image():
+    inputs = [part.requires_grad_() for part in random_inputs()]
+    x, *rest = inputs
+    pairs = [by_hand(part, *rest) for part in (x[:1], x[1:, 1:])]
+    slow = (pack([values for values, _ in pairs]), torch.cat([each for _, each in pairs]))
+    fast = packed(*inputs)
+    cotangents = [torch.randn_like(part) for part in slow]
+
+    assert_close(fast, slow)
+    assert_close(
+        torch.autograd.grad(fast, inputs, cotangents), torch.autograd.grad(slow, inputs, cotangents)
+    )
+    inputs = [part.requires_grad_() for part in random_inputs(3, 2)]
+    torch.autograd.gradgradcheck(packed, inputs)
 
 
 @pytest.mark.parametrize('channels', [1, 2, 5])
