@@ -128,7 +128,7 @@ def compare_instances(found: dict, wanted: dict) -> None:
         (['nowhere.onnx', '.'], 'There is no image in .'),
         (['nowhere.onnx', 'a.png'], r'There is no file nowhere.onnx'),
         (['{segmentor}', 'a.png', '--score-thr', '0.5'], '--score-thr is for detectors'),
-        (['{segmentor}', 'nowhere.png'], 'no image or folder nowhere.png'),
+        (['{segmentor}', 'nowhere.png'], 'There is no file or folder nowhere.png'),
     ],
 )
 def test_what_cannot_work_is_named(models, run, monkeypatch, tmp_path, arguments, message):
