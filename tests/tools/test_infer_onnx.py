@@ -8,6 +8,7 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import torch
@@ -17,6 +18,7 @@ from helpers import tiny, tiny_detectors
 from helpers.shipped_configs import ROOT, load
 from helpers.tiny_exports import FPN_HEAD, PVT, segmentor
 from mminline.apis import Predictor, export_model, init_model
+from mminline.deployment import OnnxModel
 
 pytestmark = pytest.mark.slow
 PACKAGES = ('numpy', 'numpy.libs', 'cv2', 'onnxruntime', 'flatbuffers', 'google', 'packaging')
@@ -120,6 +122,18 @@ def compare_instances(found: dict, wanted: dict) -> None:
         assert one['score'] == pytest.approx(other['score'], abs=1e-5)
         equal.append(one['segmentation'] == other['segmentation'])
     assert np.mean(equal) > 0.5
+
+
+def test_a_segmentor_of_an_older_version_has_to_be_exported_again(models, tmp_path):
+    file = onnx.load(models['segmentor'].file)
+    kept = [entry for entry in file.metadata_props if entry.key != 'mminline.scores']
+    assert len(kept) == len(file.metadata_props) - 1
+    del file.metadata_props[:]
+    file.metadata_props.extend(kept)
+    onnx.save(file, tmp_path / 'older.onnx')
+
+    with pytest.raises(ValueError, match='older.onnx was exported by an older mminline'):
+        OnnxModel(tmp_path / 'older.onnx')
 
 
 @pytest.mark.parametrize(
