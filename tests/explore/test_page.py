@@ -2,6 +2,7 @@
 
 import copy
 import json
+import logging
 import re
 import tempfile
 import time
@@ -244,7 +245,9 @@ def test_nothing_of_the_page_comes_from_elsewhere(address):
 def test_files_are_gone_with_the_page_and_a_bad_port_is_named(images, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path))
     explorer, port = Explorer([explorable('segmentor')], images), free_port()
+    log = logging.FileHandler(tmp_path / 'training.log')
     with running_page(explorer, port) as address:
+        assert log.stream is not None  # or the next message of mmengine would fail
         client = gradio_client.Client(address, verbose=False)
         client.predict(0, *SETTINGS, api_name='/pick')
         assert 'locality' in client.predict('1.1', api_name='/measure')  # of the only model
