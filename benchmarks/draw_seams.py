@@ -55,11 +55,29 @@ def draw_mosaic(side: int, scene: int) -> tuple[np.ndarray, np.ndarray]:
 
 @torch.inference_mode()
 def slide(model: torch.nn.Module, image_HWC: np.ndarray, crop: int) -> np.ndarray:
-    """Predict by a sliding window that overlaps by a third, mmseg's usual setting."""
-    model.test_cfg.update(mode='slide', crop_size=(crop, crop), stride=(crop * 2 // 3,) * 2)
+    """Predict by a sliding window that overlaps by a third, mmseg's usual setting.
+
+    mmseg pads the scores of each window to the size of the image before it adds them; here they are
+    added in place. The sums are the same.
+    """
     prepare = build_test_pipeline(model.cfg, full_size=True)
-    (sample,) = model.test_step(pseudo_collate([prepare(image_HWC)]))
-    return sample.pred_sem_seg.data[0].numpy()
+    data = model.data_preprocessor(pseudo_collate([prepare(image_HWC)]))
+    image_BCHW = data['inputs']
+    metas = [dict(data['data_samples'][0].metainfo, img_shape=(crop, crop))]
+    stride, sides = crop * 2 // 3, image_BCHW.shape[2:]
+    rows, columns = (
+        [min(start, side - crop) for start in range(0, max(side - crop, 0) + stride, stride)]
+        for side in sides
+    )
+    scores_CHW = torch.zeros(model.decode_head.num_classes, *sides)
+    count_HW = torch.zeros(sides)
+    for number, top in enumerate(rows, start=1):
+        for left in columns:
+            window = (..., slice(top, top + crop), slice(left, left + crop))
+            scores_CHW[window] += model.encode_decode(image_BCHW[window], metas)[0]
+            count_HW[window] += 1
+        show_progress('sliding window', number, len(rows))
+    return (scores_CHW / count_HW).argmax(dim=0).numpy()
 
 
 def reduce(picture: np.ndarray) -> np.ndarray:

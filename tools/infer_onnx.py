@@ -22,7 +22,8 @@ from pathlib import Path
 # Beside a copy of the sources nothing has to be installed; what this needs of them is plain.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from mminline.deployment import OnnxModel, find_images, read_image, write_image
+from mminline.deployment import OnnxModel
+from mminline.predictions import find_images, read_image, write_image
 
 SCORE_THR = 0.3
 

@@ -12,6 +12,7 @@ os.environ['HF_HUB_DISABLE_TELEMETRY'] = '1'
 
 import gradio as gr
 from starlette.middleware import Middleware
+from uvicorn.config import LOGGING_CONFIG
 
 from .page import CSS, Page
 from .session import Explorer
@@ -56,13 +57,14 @@ def running_page(explorer: Explorer, port: int, share: bool = False) -> Iterator
         try:
             # _frontend=False: else Gradio asks its own page once more, when it already runs, and
             # gives up after three seconds, which a busy machine may need.
-            _, local, shared = blocks.launch(
-                server_name=HOST, server_port=port, share=share, show_error=True, quiet=True,
-                prevent_thread_lock=True, ssr_mode=False, css=CSS, theme=plain_theme(),
-                footer_links=['settings'], state_session_capacity=4, enable_monitoring=False,
-                run_history=False, _frontend=False,
-                app_kwargs=dict(middleware=[Middleware(OwnContentOnly)]),
-            )  # fmt: skip
+            with _logs_kept_open():
+                _, local, shared = blocks.launch(
+                    server_name=HOST, server_port=port, share=share, show_error=True, quiet=True,
+                    prevent_thread_lock=True, ssr_mode=False, css=CSS, theme=plain_theme(),
+                    footer_links=['settings'], state_session_capacity=4, enable_monitoring=False,
+                    run_history=False, _frontend=False,
+                    app_kwargs=dict(middleware=[Middleware(OwnContentOnly)]),
+                )  # fmt: skip
         except (OSError, OverflowError) as error:
             raise ValueError(f'--port {port} cannot be used, take another: {error}') from None
         try:
@@ -76,6 +78,22 @@ def plain_theme() -> gr.Theme:
     return gr.themes.Default(
         font=['system-ui', 'sans-serif'], font_mono=['ui-monospace', 'monospace']
     )
+
+
+@contextlib.contextmanager
+def _logs_kept_open() -> Iterator[None]:
+    """Keep the server from closing all log files of the process, such as those of mmengine.
+
+    The logging module does that whenever it is configured anew, unless only levels change.
+    """
+    before = dict(LOGGING_CONFIG)
+    LOGGING_CONFIG.clear()
+    LOGGING_CONFIG.update(version=1, incremental=True)
+    try:
+        yield
+    finally:
+        LOGGING_CONFIG.clear()
+        LOGGING_CONFIG.update(before)
 
 
 @contextlib.contextmanager

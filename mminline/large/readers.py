@@ -4,9 +4,9 @@ import contextlib
 import struct
 from pathlib import Path
 
-import cv2
-import mmcv
 import numpy as np
+
+from ..predictions import read_image
 
 TIFF = ('.tif', '.tiff')
 
@@ -25,12 +25,10 @@ def open_image(path: str | Path) -> 'np.ndarray | TiffImage':
     if path.suffix.lower() in TIFF:
         with contextlib.suppress(ImportError, _Unreadable):
             return TiffImage(path)
-    # OpenCV returns None, or raises an error of its own.
-    with contextlib.suppress(cv2.error):
-        image_HWC = mmcv.imread(path)
-        if image_HWC is not None:
-            return image_HWC
-    raise ValueError(f'{path} cannot be read: it is empty, cut off or no image')
+    try:
+        return read_image(path)
+    except ValueError as error:
+        raise ValueError(f'{path} cannot be read: {error}') from None
 
 
 def _map_array(path: Path) -> np.ndarray:

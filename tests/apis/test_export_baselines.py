@@ -70,6 +70,20 @@ def test_attention_with_another_scale_is_left_to_the_tracer():
     assert 'ShiftWindowMSA' in {type(part).__name__ for part in backbone.modules()}
 
 
+def test_a_layer_of_the_same_name_from_elsewhere_is_left_to_the_tracer():
+    class PatchMerging(nn.Identity):
+        adap_padding = None
+
+    class AdaptivePadding(nn.Identity):
+        padding, kernel_size, stride, dilation = 'corner', (2, 2), (2, 2), (1, 1)
+
+    model = nn.Sequential(PatchMerging(), AdaptivePadding())
+
+    open_sizes(model)
+
+    assert [type(part) for part in model] == [PatchMerging, AdaptivePadding]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize('backbone', [PVT, SWIN], ids=['pvt', 'swin'])
 def test_a_detector_is_exported_with_a_softmax_backbone(shapes, tmp_path, backbone):

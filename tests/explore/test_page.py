@@ -2,8 +2,10 @@
 
 import copy
 import json
+import logging
 import re
 import tempfile
+import time
 from pathlib import Path
 
 import cv2
@@ -17,6 +19,7 @@ from helpers.explored import build, explorable, read_layers, write_image
 from helpers.server import free_port
 from mminline.explore import ExplorableModel, Explorer
 from mminline.explore.server import HOST, running_page
+from mminline.explore.session import Scene
 
 pytestmark = pytest.mark.slow
 
@@ -130,6 +133,30 @@ def test_an_empty_field_is_the_first_row_or_column(client):
     assert (empty == zero).all()
 
 
+def test_answers_come_in_the_order_of_the_questions(client, monkeypatch):
+    """A slow answer must not overwrite a later one, also not one to another kind of question."""
+    opened(client)
+    draw, running, most = Scene.draw_predictions, [], []
+
+    def slow_draw(self, score_thr, point):
+        running.append(point)
+        most.append(len(running))
+        time.sleep(0.2)
+        running.remove(point)
+        return draw(self, score_thr, point)
+
+    monkeypatch.setattr(Scene, 'draw_predictions', slow_draw)
+    jobs = [
+        client.submit('1.1', 'mean', 0.05, 1, 1, api_name='/look'),
+        client.submit(0.05, 2, 2, api_name='/redraw'),
+        client.submit(0, *SETTINGS, api_name='/pick'),
+    ]
+    for job in jobs:
+        job.result()
+
+    assert most == [1, 1, 1]
+
+
 def test_locality_and_confusion_follow(client):
     opened(client)
     detector, segmentor, bare = client.predict('1.1', api_name='/measure')
@@ -215,17 +242,20 @@ def test_nothing_of_the_page_comes_from_elsewhere(address):
     assert config['space_id'] is None
 
 
-def test_files_are_gone_with_the_page_and_a_port_in_use_is_named(images, tmp_path, monkeypatch):
+def test_files_are_gone_with_the_page_and_a_bad_port_is_named(images, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path))
     explorer, port = Explorer([explorable('segmentor')], images), free_port()
+    log = logging.FileHandler(tmp_path / 'training.log')
     with running_page(explorer, port) as address:
+        assert log.stream is not None  # or the next message of mmengine would fail
         client = gradio_client.Client(address, verbose=False)
         client.predict(0, *SETTINGS, api_name='/pick')
         assert 'locality' in client.predict('1.1', api_name='/measure')  # of the only model
         assert [path for path in tmp_path.rglob('*.jpeg') if 'mminline-explore-' in str(path)]
-        with (
-            pytest.raises(ValueError, match=f'--port {port} cannot be used'),
-            running_page(explorer, port),
-        ):
-            pass
+        for bad in (port, 70000):  # in use, and more than ports go to
+            with (
+                pytest.raises(ValueError, match=f'--port {bad} cannot be used'),
+                running_page(explorer, bad),
+            ):
+                pass
     assert not list(tmp_path.glob('mminline-explore-*'))

@@ -156,7 +156,7 @@ def test_a_model_may_refuse_an_image_and_go_on(infer, shapes):
 @pytest.mark.parametrize(
     ('arguments', 'message'),
     [
-        (['nowhere.jpg'], 'There is no image, folder or video nowhere.jpg'),
+        (['nowhere.jpg'], 'There is no file or folder nowhere.jpg'),
         (['empty'], 'There is no image in empty'),
         (['bad.mp4'], 'bad.mp4 cannot be read as a video'),
         (['photo.png', '--device', 'warp:9'], '--device warp:9 cannot be used: '),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import torch
@@ -17,6 +18,7 @@ from helpers import tiny, tiny_detectors
 from helpers.shipped_configs import ROOT, load
 from helpers.tiny_exports import FPN_HEAD, PVT, segmentor
 from mminline.apis import Predictor, export_model, init_model
+from mminline.deployment import OnnxModel
 
 pytestmark = pytest.mark.slow
 PACKAGES = ('numpy', 'numpy.libs', 'cv2', 'onnxruntime', 'flatbuffers', 'google', 'packaging')
@@ -122,13 +124,25 @@ def compare_instances(found: dict, wanted: dict) -> None:
     assert np.mean(equal) > 0.5
 
 
+def test_a_segmentor_of_an_older_version_has_to_be_exported_again(models, tmp_path):
+    file = onnx.load(models['segmentor'].file)
+    kept = [entry for entry in file.metadata_props if entry.key != 'mminline.scores']
+    assert len(kept) == len(file.metadata_props) - 1
+    del file.metadata_props[:]
+    file.metadata_props.extend(kept)
+    onnx.save(file, tmp_path / 'older.onnx')
+
+    with pytest.raises(ValueError, match='older.onnx was exported by an older mminline'):
+        OnnxModel(tmp_path / 'older.onnx')
+
+
 @pytest.mark.parametrize(
     ('arguments', 'message'),
     [
         (['nowhere.onnx', '.'], 'There is no image in .'),
         (['nowhere.onnx', 'a.png'], r'There is no file nowhere.onnx'),
         (['{segmentor}', 'a.png', '--score-thr', '0.5'], '--score-thr is for detectors'),
-        (['{segmentor}', 'nowhere.png'], 'no image or folder nowhere.png'),
+        (['{segmentor}', 'nowhere.png'], 'There is no file or folder nowhere.png'),
     ],
 )
 def test_what_cannot_work_is_named(models, run, monkeypatch, tmp_path, arguments, message):

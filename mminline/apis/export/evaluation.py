@@ -11,7 +11,8 @@ from mmengine.runner import Runner
 from mmengine.structures import BaseDataElement, InstanceData, PixelData
 from mmengine.utils import ProgressBar
 
-from ...deployment import Instances, OnnxModel, read_image
+from ...deployment import Instances, OnnxModel
+from ...predictions import read_image
 from .exporter import ExportedFile
 
 Scores = dict[str, float]

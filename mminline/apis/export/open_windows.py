@@ -95,6 +95,8 @@ class OpenPadding(nn.Module):
 
 def open_window_form(part: nn.Module) -> nn.Module | None:
     """Return the open form of a layer of Swin; None for other layers and other settings."""
+    if type(part).__module__.partition('.')[0] not in ('mmcv', 'mmdet', 'mmseg'):
+        return None  # what others call so may compute something else
     kind = type(part).__name__
     if kind == 'ShiftWindowMSA' and _is_scaled_as_usual(part.w_msa):
         return OpenWindowAttention(part)

@@ -10,9 +10,9 @@ IMAGES = ('.bmp', '.jpeg', '.jpg', '.png', '.tif', '.tiff', '.webp')
 
 
 def find_images(source: Path) -> list[Path]:
-    """List an image, or all images of a folder."""
+    """List a single file, or all images of a folder."""
     if not source.exists():
-        raise FileNotFoundError(f'There is no image or folder {source}.')
+        raise FileNotFoundError(f'There is no file or folder {source}.')
     if source.is_file():
         return [source]
     images = sorted(path for path in source.iterdir() if path.suffix.lower() in IMAGES)
@@ -34,7 +34,12 @@ def read_image(path: Path) -> np.ndarray:
 
 
 def write_image(path: Path, picture_HWC: np.ndarray) -> None:
-    """Write a picture in the format of the file's name, or raise an OSError."""
+    """Write a picture in the format of the file's name, or raise an OSError.
+
+    Images may be arrays in a ``.npy`` file, which is no format of pictures: that is a PNG then.
+    """
+    if path.suffix.lower() == '.npy':
+        path = path.with_name(f'{path.name}.png')
     path.parent.mkdir(parents=True, exist_ok=True)
     if not cv2.imwrite(str(path), picture_HWC):
         raise OSError(f'{path} cannot be written')
