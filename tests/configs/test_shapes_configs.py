@@ -32,9 +32,10 @@ def test_a_short_training_lowers_the_loss(stem, shapes, tmp_path):
     config.val_cfg = config.val_dataloader = config.val_evaluator = None
     config.default_hooks.logger.interval = config.log_processor.window_size = 1
     config.visualizer.name = stem  # mmengine goes on with an older one of the same name
-    # Without the warm-up, the rate of the recipe (up to 2e-3) lets the loss jump.
     config.param_scheduler = None
-    config.optim_wrapper.optimizer.lr = 5e-4
+    if stem.startswith('retinanet'):
+        # At the rate of its recipe, without the warm-up, its loss jumps from 2 to 20.
+        config.optim_wrapper.optimizer.lr = 5e-4
     config.randomness = dict(seed=0)
 
     Runner.from_cfg(config).train()
