@@ -26,17 +26,23 @@ PYTEST := OMP_NUM_THREADS=1 $(MODULE) pytest --dist loadfile \
 INSTALL := $(PYTHON) -E -s environment/install.py --stack $(STACK) \
 	$(if $(TORCH_INDEX),--torch-index $(TORCH_INDEX)) $(if $(JOBS),--jobs $(JOBS))
 
-# Tests of all that depends on the stack.
+# Tests of all that depends on the stack; and a part of them that takes minutes, in which every
+# config is read and the small ones learn and predict.
 STACK_TESTS := tests/test_registry.py tests/test_config_bases.py tests/test_compat.py \
-	tests/checkpoints tests/configs tests/tools/test_train.py tests/setup/test_steps.py
+	tests/checkpoints tests/configs tests/tools/test_train.py tests/tools/test_mim.py \
+	tests/setup/test_steps.py
+FAST_STACK_TESTS := tests/test_registry.py tests/test_config_bases.py tests/test_compat.py \
+	tests/checkpoints tests/configs/test_configs.py tests/tools/test_mim.py \
+	tests/setup/test_steps.py -k 'not learns or nano or -t_'
 
 # For the programs that Python starts in its turn.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
-.PHONY: help setup develop demo demo-all explore test test-fast test-stack test-browser lint bench docs clean
+.PHONY: help setup develop demo demo-all explore test test-fast test-stack test-stack-fast test-browser \
+	lint bench docs clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo 'Variables:'
 	@echo '  PYTHON       interpreter to start from (python3): 3.11 or 3.12'
@@ -74,6 +80,9 @@ test-fast: setup ## run the tests that are not marked as slow
 
 test-stack: setup ## run the tests of what depends on STACK
 	$(PYTEST) $(STACK_TESTS)
+
+test-stack-fast: setup ## run a fast part of them
+	$(PYTEST) $(FAST_STACK_TESTS)
 
 test-browser: setup ## test the page of make explore in chromium
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || { \

@@ -9,6 +9,7 @@ Finished wheels are kept in $MMINLINE_CACHE, else in mminline/ of $XDG_CACHE_HOM
 one for each mmcv, torch, Python and platform. Its path is printed, unless --out says where to:
 
     python environment/build_mmcv.py --out wheels && pip install wheels/mmcv-*.whl
+    python environment/build_mmcv.py --stack onedl --cached    # fails where it would compile
 """
 
 import argparse
@@ -50,10 +51,14 @@ def main() -> None:
         '--jobs', type=int, help='compilers at a time (default: what cores and memory allow)'
     )
     parser.add_argument('--out', type=Path, help='folder that gets a copy of the wheel')
+    parser.add_argument('--cached', action='store_true', help='take a finished wheel, or fail')
     options = parser.parse_args()
     stack = STACKS[options.stack]
     requirement = f'{stack.mmcv}=={options.mmcv_version or stack.mmcv_version}'
-    wheel = build(requirement, options.cuda, options.jobs or default_jobs())
+    if options.cached:
+        wheel = find_wheel(requirement, options.cuda)
+    else:
+        wheel = build(requirement, options.cuda, options.jobs or default_jobs())
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)
         shutil.copy2(wheel, options.out)
@@ -70,7 +75,7 @@ def build(requirement: str, with_cuda: bool, jobs: int) -> Path:
         jobs: Number of compilers at a time.
     """
     torch = import_torch()
-    folder = cache_folder() / wheel_key(requirement, torch.__version__, with_cuda)
+    folder = wheel_folder(requirement, with_cuda)
     folder.mkdir(parents=True, exist_ok=True)
     with lock(folder / 'lock', 'Another build of this wheel runs: waiting for it.'):
         if wheels := sorted(folder.glob('*.whl')):
@@ -86,6 +91,14 @@ def build(requirement: str, with_cuda: bool, jobs: int) -> Path:
             check_wheel(wheel)
             # A wheel gets its place when it is whole: no kill can leave a broken one there.
             return wheel.replace(folder / wheel.name)
+
+
+def find_wheel(requirement: str, with_cuda: bool) -> Path:
+    """Return the wheel from the cache; never compile."""
+    folder = wheel_folder(requirement, with_cuda)
+    for wheel in sorted(folder.glob('*.whl')):
+        return wheel
+    raise UserError(f'{requirement} was not compiled for this torch yet: {folder} has no wheel.')
 
 
 def compile_wheel(requirement: str, work: Path, environment: dict[str, str]) -> Path:
@@ -168,6 +181,11 @@ def check_wheel(wheel: Path) -> None:
 def cache_folder() -> Path:
     base = os.environ.get('XDG_CACHE_HOME') or '~/.cache'
     return Path(os.environ.get('MMINLINE_CACHE') or Path(base, 'mminline')).expanduser()
+
+
+def wheel_folder(requirement: str, with_cuda: bool) -> Path:
+    """Folder of the cache for a wheel that fits the installed torch."""
+    return cache_folder() / wheel_key(requirement, import_torch().__version__, with_cuda)
 
 
 def wheel_key(requirement: str, torch_version: str, with_cuda: bool) -> str:

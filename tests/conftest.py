@@ -1,5 +1,6 @@
-"""Settings that have to stand before torch is imported, and what tests of programs share."""
+"""Settings that have to stand before torch is imported, and fixtures of several folders."""
 
+import importlib.metadata
 import os
 import runpy
 import sys
@@ -32,3 +33,18 @@ def run(monkeypatch):
         runpy.run_path(str(tools / name), run_name='__main__')
 
     return run_tool
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Pretend that these distributions are installed, and no others."""
+
+    def pretend(*names: str) -> None:
+        def version(name):
+            if name not in names:
+                raise importlib.metadata.PackageNotFoundError(name)
+            return '1.0'
+
+        monkeypatch.setattr(importlib.metadata, 'version', version)
+
+    return pretend

@@ -1,6 +1,5 @@
 """Bases of configs by name: ``mminline::``, and ``mmseg::`` from a fork."""
 
-import importlib.metadata
 import shutil
 from pathlib import Path
 
@@ -66,16 +65,20 @@ def test_configs_are_found_in_the_wheel_or_beside_a_linked_package(tmp_path, mon
     assert config_bases.configs_folder() == package / '.mim' / 'configs'
 
 
-@pytest.mark.parametrize('fork', [True, False])
-def test_mmseg_of_a_fork_is_found_by_its_module(fork, monkeypatch):
-    def distribution(name):
-        if fork and name == 'mmsegmentation':
-            raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(importlib.metadata, 'distribution', distribution)
-    monkeypatch.setitem(MODULE2PACKAGE, 'mmseg', 'mmsegmentation')
-
+def test_mmseg_is_found_on_this_stack():
     path, scope = config_bases.find_base('mmseg::_base_/models/fpn_r50.py', 'mine.py')
 
     assert (Path(path).name, scope) == ('fpn_r50.py', 'mmseg')
-    assert MODULE2PACKAGE['mmseg'] == ('mmseg' if fork else 'mmsegmentation')
+    assert Path(path).is_file()
+
+
+@pytest.mark.parametrize('fork', [True, False])
+def test_mmseg_of_a_fork_is_looked_for_by_its_module(fork, monkeypatch):
+    # Not through importlib.metadata, which mmengine of the forks asks too.
+    monkeypatch.setattr(config_bases, '_is_distribution', lambda name: not fork)
+    monkeypatch.setattr(config_bases, '_find_others', lambda *_: (MODULE2PACKAGE['mmseg'], 'mmseg'))
+    monkeypatch.setitem(MODULE2PACKAGE, 'mmseg', 'mmsegmentation')
+
+    asked, _ = config_bases.find_base('mmseg::_base_/models/fpn_r50.py', 'mine.py')
+
+    assert asked == ('mmseg' if fork else 'mmsegmentation')

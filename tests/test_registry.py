@@ -20,7 +20,7 @@ def run(code):
         [sys.executable, '-W', 'ignore', '-c', textwrap.dedent(code)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,  # a machine under load
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.split()

@@ -1,6 +1,5 @@
 """What `import mminline` says of an installation that lacks a package or has two stacks."""
 
-import importlib.metadata
 import subprocess
 import sys
 import warnings
@@ -47,21 +46,6 @@ def test_what_needs_no_stack_imports_without_it():
     finished = python(code)
 
     assert finished.returncode == 0, finished.stderr
-
-
-@pytest.fixture
-def installed(monkeypatch):
-    """Pretend that these distributions are installed, and no others."""
-
-    def pretend(*names: str) -> None:
-        def version(name):
-            if name not in names:
-                raise importlib.metadata.PackageNotFoundError(name)
-            return '1.0'
-
-        monkeypatch.setattr(importlib.metadata, 'version', version)
-
-    return pretend
 
 
 def test_two_stacks_are_warned_of_with_the_cure(installed):

@@ -33,6 +33,9 @@ def test_a_short_training_lowers_the_loss(stem, shapes, tmp_path):
     config.default_hooks.logger.interval = config.log_processor.window_size = 1
     config.visualizer.name = stem  # mmengine goes on with an older one of the same name
     config.param_scheduler = None
+    if stem.startswith('retinanet'):
+        # At the rate of its recipe, without the warm-up, its loss jumps from 2 to 20.
+        config.optim_wrapper.optimizer.lr = 5e-4
     config.randomness = dict(seed=0)
 
     Runner.from_cfg(config).train()
@@ -40,9 +43,7 @@ def test_a_short_training_lowers_the_loss(stem, shapes, tmp_path):
     (log,) = tmp_path.glob('*/vis_data/scalars.json')
     losses = [json.loads(line)['loss'] for line in log.read_text().splitlines()]
     assert len(losses) == 12
-    # Focal loss begins near its prior, and falls slowly at first.
-    share = 0.98 if stem.startswith('retinanet') else 0.85
-    assert np.mean(losses[-3:]) < share * np.mean(losses[:3])
+    assert np.mean(losses[-3:]) < 0.85 * np.mean(losses[:3])
 
 
 def test_configs_name_and_colour_classes_as_the_data_set_does():

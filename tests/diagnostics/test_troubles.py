@@ -1,26 +1,10 @@
 """Known troubles of an installation are found, and named with their cure."""
 
-import importlib.metadata
 import importlib.util
 
 import pytest
 
 from mminline.diagnostics import collect_versions, find_troubles, stacks, troubles, versions
-
-
-@pytest.fixture
-def installed(monkeypatch):
-    """Pretend that these distributions are installed, and no others."""
-
-    def pretend(*names: str) -> None:
-        def version(name):
-            if name not in names:
-                raise importlib.metadata.PackageNotFoundError(name)
-            return '1.0'
-
-        monkeypatch.setattr(importlib.metadata, 'version', version)
-
-    return pretend
 
 
 def texts() -> str:

@@ -84,6 +84,24 @@ def test_the_stack_says_which_mmcv_is_built(builder, monkeypatch, tmp_path, word
     assert folder.name.startswith(f'{requirement.replace("==", "-")}_cpu_torch-')
 
 
+def test_a_cached_wheel_is_found_and_a_missing_one_is_not_compiled(
+    builder, monkeypatch, tmp_path, capsys
+):
+    monkeypatch.setattr(builder, 'compile_wheel', lambda _, work, __: write_wheel(work))
+    monkeypatch.setattr(sys, 'argv', ['build_mmcv.py', '--cached'])
+    with pytest.raises(errors.UserError, match=r'mmcv==2\.1\.0 was not compiled for this torch'):
+        builder.main()
+    assert not (tmp_path / 'cache').exists()
+
+    built = builder.build('mmcv==2.1.0', with_cuda=False, jobs=1)
+    builder.main()
+
+    assert capsys.readouterr().out.split() == [str(built)]
+    monkeypatch.setattr(sys, 'argv', ['build_mmcv.py', '--cached', '--stack', 'onedl'])
+    with pytest.raises(errors.UserError, match='onedl-mmcv'):
+        builder.main()
+
+
 def test_two_builds_at_once_compile_once(builder, monkeypatch):
     compiled = []
 

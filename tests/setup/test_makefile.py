@@ -21,6 +21,7 @@ TARGETS = (
     'test',
     'test-fast',
     'test-stack',
+    'test-stack-fast',
     'test-browser',
     'lint',
     'bench',
@@ -104,15 +105,19 @@ def test_each_stack_is_tested_in_its_environment(project, stack):
     assert f'2*popen//python={python} -I' in arguments(project, 'python')
 
 
-def test_the_tests_of_a_stack_are_there(project):
-    assert run_make(project, 'test-stack', 'STACK=onedl').returncode == 0
-    paths = arguments(project, 'python')[7:]
+def test_the_tests_of_a_stack_are_there_and_the_fast_ones_are_among_them(project):
+    paths = {}
+    for target in ('test-stack', 'test-stack-fast'):
+        assert run_make(project, target, 'STACK=onedl').returncode == 0
+        words = arguments(project, 'python')[7:]
+        paths[target] = [word for word in words if word.startswith('tests')]
 
-    assert 'tests/configs' in paths
-    assert all((ROOT / path).exists() for path in paths)
+    assert all((ROOT / path).exists() for path in paths['test-stack'] + paths['test-stack-fast'])
+    assert 'tests/configs/test_configs.py' in paths['test-stack-fast']
+    assert all(path.startswith(tuple(paths['test-stack'])) for path in paths['test-stack-fast'])
 
 
-@pytest.mark.parametrize('target', ['test', 'test-fast', 'test-stack', 'lint'])
+@pytest.mark.parametrize('target', ['test', 'test-fast', 'test-stack', 'test-stack-fast', 'lint'])
 def test_a_failure_is_the_failure_of_make(project, target):
     assert run_make(project, target, STATUS_OF_PYTHON='1').returncode != 0
     assert run_make(project, target).returncode == 0
