@@ -94,7 +94,7 @@ setup(
         'tensorboard': ['tensorboard'],
         'export': ['onnx', 'onnxscript', 'onnxruntime', 'opencv-python'],
         'large': ['tifffile'],  # TIFF in bands
-        'explore': ['gradio>=6.31', 'starlette', 'matplotlib'],  # the page of tools/explore.py
+        'explore': ['gradio>=6.31', 'starlette', 'uvicorn', 'matplotlib'],  # page of explore.py
         'docs': ['mkdocs-material', 'mkdocstrings[python]'],
         'dev': ['ninja', 'pytest', 'pytest-xdist', 'ruff', SETUPTOOLS, 'wheel'],
     },
