@@ -6,7 +6,9 @@ Of the tokens of a whole map only the input and one more tensor exist, which fir
 values and then, band by band, the output.
 """
 
-from collections.abc import Iterator
+import itertools
+from functools import partial
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +23,7 @@ from .linear import linear, product
 from .mlp import run_mlp
 from .slabs import average_over_slabs, neighbour_rows
 from .slabs.windows import window_rows
+from .threads import count_band_threads, map_bands
 
 
 def run(block: Block, x_BLC: Tensor, hw_shape: tuple[int, int], one_pass: bool) -> Tensor:
@@ -35,20 +38,42 @@ def run(block: Block, x_BLC: Tensor, hw_shape: tuple[int, int], one_pass: bool) 
     """
     hidden = block.mlp.fc1.out_features
     band_tokens = max(cache.band_bytes(x_BLC.device.type) // (hidden * x_BLC.element_size()), 1)
+    plan = _Plan(band_tokens, count_band_threads(x_BLC.device), one_pass)
     if type(block.attn) is SoftmaxAttention:
-        return _stream_softmax(block, x_BLC, hw_shape, band_tokens, one_pass)
+        return _stream_softmax(block, x_BLC, hw_shape, plan)
     out_BLC = torch.empty_like(x_BLC, memory_format=torch.contiguous_format)
     for image_1LC, out_1LC in zip(x_BLC.split(1), out_BLC.split(1), strict=True):
-        _stream_inline(block, image_1LC, out_1LC, hw_shape, band_tokens, one_pass)
+        _stream_inline(block, image_1LC, out_1LC, hw_shape, plan)
     return out_BLC
 
 
-def _bands(num_rows: int, row_tokens: int, band_tokens: int) -> Iterator[tuple[int, int]]:
-    """First and last row (not included) of each band, of nearly equal sizes."""
-    rows = max(band_tokens // row_tokens, 1)
-    num_bands = -(-num_rows // rows)
-    edges = [index * num_rows // num_bands for index in range(num_bands + 1)]
-    return zip(edges[:-1], edges[1:], strict=True)
+class _Plan(NamedTuple):
+    """How to cut a map into bands and run them.
+
+    Attributes:
+        band_tokens: Tokens of a band at the most, if a row is not more.
+        num_threads: Bands that run at a time.
+        one_pass: Whether linears take bias and GELU along in one pass.
+    """
+
+    band_tokens: int
+    num_threads: int
+    one_pass: bool
+
+    def cut(self, num_rows: int, row_tokens: int) -> list[tuple[int, int]]:
+        """First and last row (not included) of each band, of nearly equal sizes."""
+        rows = max(self.band_tokens // row_tokens, 1)
+        num_bands = -(-num_rows // rows)
+        if num_bands > 1:  # as many for each thread, so that none is idle at the end
+            num_bands = min(-(-num_bands // self.num_threads) * self.num_threads, num_rows)
+        edges = [index * num_rows // num_bands for index in range(num_bands + 1)]
+        return list(itertools.pairwise(edges))
+
+    def group(self, num_bands: int) -> list[range]:
+        """Runs of bands, enough of them that a slow core does not keep the others waiting."""
+        num_runs = min(num_bands, 1 if self.num_threads == 1 else 16 * self.num_threads)
+        edges = [index * num_bands // num_runs for index in range(num_runs + 1)]
+        return [range(*ends) for ends in itertools.pairwise(edges)]
 
 
 def _band_slice(top: int, bottom: int, width: int, num_extra_tokens: int) -> slice:
@@ -57,75 +82,88 @@ def _band_slice(top: int, bottom: int, width: int, num_extra_tokens: int) -> sli
 
 
 def _stream_inline(
-    block: Block,
-    x_1LC: Tensor,
-    out_1LC: Tensor,
-    hw_shape: tuple[int, int],
-    band_tokens: int,
-    one_pass: bool,
+    block: Block, x_1LC: Tensor, out_1LC: Tensor, hw_shape: tuple[int, int], plan: _Plan
 ) -> None:
     """Run a block on one image and write the result to ``out_1LC``."""
     height, width = hw_shape
     extra = block.attn.num_extra_tokens
-    bands = list(_bands(height, width, band_tokens))
+    bands = plan.cut(height, width)
     slices = [_band_slice(top, bottom, width, extra) for top, bottom in bands]
     v_1LC, x_mean_11C, mixing_1CC, offset_11C = _gather(
-        block, x_1LC, out_1LC, hw_shape, slices, one_pass
+        block, x_1LC, out_1LC, hw_shape, slices, plan
     )
+    runs = plan.group(len(bands))
     local = None
     if block.attn.local_kernel is not None:
         kernel_1C33 = block.attn.make_kernel(x_mean_11C)
-        local = _LocalResidual(v_1LC[:, extra:], kernel_1C33, offset_11C, hw_shape)
-    for (top, bottom), band in zip(bands, slices, strict=True):
-        x_band_1LC = x_1LC[:, band]
-        tokens_1LC = block.norm1(x_band_1LC).to(mixing_1CC.dtype)
-        if local is None:
-            mixed_1LC = torch.baddbmm(offset_11C, tokens_1LC, mixing_1CC)
-        else:
-            local_1LC = behind_extra_tokens(
-                local.band(top, bottom), 0 if top else extra, offset_11C
-            )
-            mixed_1LC = local_1LC.baddbmm_(tokens_1LC, mixing_1CC)
-        band_1LC = out_1LC[:, band]
-        torch.add(x_band_1LC, linear(block.attn.proj, mixed_1LC, one_pass), out=band_1LC)
-        band_1LC += run_mlp(block.mlp, block.norm2(band_1LC), one_pass)
+        grid_bands = [
+            v_1LC[:, extra + top * width : extra + bottom * width] for top, bottom in bands
+        ]
+        outer_rows = neighbour_rows(v_1LC[:, extra:], hw_shape)
+        local = _LocalResidual(grid_bands, runs, outer_rows, kernel_1C33, offset_11C, width)
+
+    def finish(run: range) -> None:
+        for index in run:
+            x_band_1LC = x_1LC[:, slices[index]]
+            tokens_1LC = block.norm1(x_band_1LC).to(mixing_1CC.dtype)
+            if local is None:
+                mixed_1LC = torch.baddbmm(offset_11C, tokens_1LC, mixing_1CC)
+            else:
+                local_1LC = local.band(index)
+                local_1LC = behind_extra_tokens(local_1LC, 0 if index else extra, offset_11C)
+                mixed_1LC = local_1LC.baddbmm_(tokens_1LC, mixing_1CC)
+            band_1LC = out_1LC[:, slices[index]]
+            torch.add(x_band_1LC, linear(block.attn.proj, mixed_1LC, plan.one_pass), out=band_1LC)
+            band_1LC += run_mlp(block.mlp, block.norm2(band_1LC), plan.one_pass)
+
+    map_bands(finish, runs, plan.num_threads)
 
 
 class _LocalResidual:
-    """Apply the 3x3 step to bands of values whose memory the output takes over, band by band.
+    """Apply the 3x3 step to bands of values whose memory the output takes over.
 
-    A band looks at one row more on each side. The row above has been overwritten by then, so its
-    values are kept and put back for the time of the step.
+    A band looks at one row more on each side, which may have been overwritten by then. So the rows
+    at the ends of each run of bands are kept, and within a run the one above the next band.
+
+    Args:
+        bands: Values of each band.
+        runs: Bands that are asked for one after another, run by run in any order.
+        outer_rows: Values above the first band and below the last.
+        kernel_1C33: Kernel.
+        offset_11C: Added to the result.
+        width: Tokens of a row.
     """
 
     def __init__(
-        self, v_1LC: Tensor, kernel_1C33: Tensor, offset_11C: Tensor, hw_shape: tuple[int, int]
+        self,
+        bands: list[Tensor],
+        runs: list[range],
+        outer_rows: tuple[Tensor, Tensor],
+        kernel_1C33: Tensor,
+        offset_11C: Tensor,
+        width: int,
     ) -> None:
-        self.v_1LC = v_1LC
+        self.bands = bands
         self.kernel_1C33 = kernel_1C33
         self.offset_11C = offset_11C
-        self.height, self.width = hw_shape
-        self.row_above = None
-        self.outer_above, self.outer_below = neighbour_rows(v_1LC, hw_shape)
+        self.width = width
+        seams = [run.start for run in runs[1:]]
+        self.above = {seam: bands[seam - 1][:, -width:].clone() for seam in seams}
+        self.below = {seam - 1: bands[seam][:, :width].clone() for seam in seams}
+        self.above[0], self.below[len(bands) - 1] = outer_rows
 
-    def band(self, top: int, bottom: int) -> Tensor:
-        """Return the step for rows ``[top, bottom)``; to be asked for from top to bottom."""
-        width = self.width
-        above, below = max(top - 1, 0), min(bottom + 1, self.height)
-        row = self.v_1LC[:, above * width : top * width]
-        overwritten = row.clone()
-        if self.row_above is not None:
-            row.copy_(self.row_above)
-        rows_1LC, start = self.v_1LC[:, above * width : below * width], (top - above) * width
-        if top == 0 and self.outer_above.shape[1]:
-            rows_1LC, start = torch.cat([self.outer_above, rows_1LC], dim=1), width
-        if bottom == self.height and self.outer_below.shape[1]:
-            rows_1LC = torch.cat([rows_1LC, self.outer_below], dim=1)
-        shape = (rows_1LC.shape[1] // width, width)
+    def band(self, index: int) -> Tensor:
+        """Return the step for one band."""
+        band_1LC = self.bands[index]
+        above_1LC = self.above.pop(index)
+        below_1LC = self.below.pop(index, None)
+        if below_1LC is None:
+            below_1LC = self.bands[index + 1][:, : self.width]
+            self.above[index + 1] = band_1LC[:, -self.width :].clone()
+        rows_1LC = torch.cat([above_1LC, band_1LC, below_1LC], dim=1)
+        shape = (rows_1LC.shape[1] // self.width, self.width)
         local_1LC = local_residual(rows_1LC, self.kernel_1C33, shape, self.offset_11C)
-        row.copy_(overwritten)
-        self.row_above = self.v_1LC[:, (bottom - 1) * width : bottom * width].clone()
-        return local_1LC[:, start : start + (bottom - top) * width]
+        return local_1LC[:, above_1LC.shape[1] :][:, : band_1LC.shape[1]]
 
 
 def _gather(
@@ -134,7 +172,7 @@ def _gather(
     out_1LC: Tensor,
     hw_shape: tuple[int, int],
     bands: list[slice],
-    one_pass: bool,
+    plan: _Plan,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """First pass: values, mean token, and attention folded into a matrix and an offset.
 
@@ -145,21 +183,19 @@ def _gather(
     qkv = attention.qkv
     v_weight, v_bias = qkv.weight.chunk(3)[2], qkv.bias.chunk(3)[2]
     num_tokens = x_1LC.shape[1]
-    v_1LC = None
-    products_1CC = 0
-    means, shares = [], []
-    for band in bands:
+    # Autocast makes values of another type, which need memory of their own.
+    dtype = product(block.norm1(x_1LC[:, :1]), v_weight, v_bias, plan.one_pass).dtype
+    v_1LC = out_1LC if dtype == out_1LC.dtype else torch.empty_like(out_1LC, dtype=dtype)
+
+    def gather(band: slice) -> tuple[Tensor, Tensor]:
         tokens_1LC = block.norm1(x_1LC[:, band])
-        values_1LC = product(tokens_1LC, v_weight, v_bias, one_pass)
-        if v_1LC is None:
-            # Autocast makes values of another type, which need memory of their own.
-            same = values_1LC.dtype == out_1LC.dtype
-            v_1LC = out_1LC if same else values_1LC.new_empty(x_1LC.shape)
-        v_1LC[:, band] = values_1LC
+        v_1LC[:, band] = product(tokens_1LC, v_weight, v_bias, plan.one_pass)
         with full_precision(x_1LC):
-            means.append(token_mean(tokens_1LC))
-            shares.append(tokens_1LC.shape[1] / num_tokens)
-            products_1CC += sum_of_products(tokens_1LC, means[-1])
+            mean_11C = token_mean(tokens_1LC)
+            return mean_11C, sum_of_products(tokens_1LC, mean_11C)
+
+    means, products = zip(*map_bands(gather, bands, plan.num_threads), strict=True)
+    shares = [(band.stop - band.start) / num_tokens for band in bands]
     with full_precision(x_1LC):
         means_1KC = torch.cat(means, dim=1)
         share_1K1 = means_1KC.new_tensor(shares)[None, :, None]
@@ -167,7 +203,7 @@ def _gather(
         x_mean_11C = average_over_slabs(x_mean_11C, hw_shape)
         between_1KC = means_1KC - x_mean_11C
         between_1CC = (share_1K1 * between_1KC).transpose(1, 2) @ between_1KC
-        covariance_1CC = average_over_slabs(products_1CC / num_tokens + between_1CC, hw_shape)
+        covariance_1CC = average_over_slabs(sum(products) / num_tokens + between_1CC, hw_shape)
         v_mean_11C = F.linear(x_mean_11C, upcast(v_weight), upcast(v_bias))
         mixing_1CC, offset_11C = fold_attention(
             covariance_1CC, v_mean_11C, qkv.weight, qkv.bias, attention.num_heads, attention.scale
@@ -175,9 +211,7 @@ def _gather(
     return v_1LC, x_mean_11C, mixing_1CC.to(v_1LC.dtype), offset_11C.to(v_1LC.dtype)
 
 
-def _stream_softmax(
-    block: Block, x_BLC: Tensor, hw_shape: tuple[int, int], band_tokens: int, one_pass: bool
-) -> Tensor:
+def _stream_softmax(block: Block, x_BLC: Tensor, hw_shape: tuple[int, int], plan: _Plan) -> Tensor:
     """Attention in groups of rows of windows, then the MLP in bands of tokens."""
     attention = block.attn
     rows = window_rows(hw_shape, attention.window_size, attention.shifted)
@@ -186,17 +220,24 @@ def _stream_softmax(
         windows = windows.clone()  # they are overwritten, and the tokens are not ours
     valid = rows.mark_tokens(x_BLC)
     row_tokens = windows.shape[2] * attention.window_size**2 * len(x_BLC)
+
+    def attend(band: slice, at_seam: bool) -> None:
+        # Padding is zero behind the norm, as in the ordinary block, not in front of it.
+        tokens = block.norm1(windows[:, band]) * valid[:, band]
+        qkv = linear(attention.qkv, tokens, plan.one_pass)
+        mixed = attention.mix_rows(qkv, shifted=rows.shift > 0, lowest=at_seam)
+        windows[:, band] += linear(attention.proj, mixed, plan.one_pass)
+
     for first, last, at_seam in rows.runs():
-        for top, bottom in _bands(last - first, row_tokens, band_tokens):
-            band = slice(first + top, first + bottom)
-            # Padding is zero behind the norm, as in the ordinary block, not in front of it.
-            tokens = block.norm1(windows[:, band]) * valid[:, band]
-            qkv = linear(attention.qkv, tokens, one_pass)
-            mixed = attention.mix_rows(qkv, shifted=rows.shift > 0, lowest=at_seam)
-            windows[:, band] += linear(attention.proj, mixed, one_pass)
+        bands = plan.cut(last - first, row_tokens)
+        slices = [slice(first + top, first + bottom) for top, bottom in bands]
+        map_bands(partial(attend, at_seam=at_seam), slices, plan.num_threads)
     x_BLC = rows.merge(windows).contiguous()
     tokens_1LC = x_BLC.view(1, -1, x_BLC.shape[-1])
-    for start, end in _bands(tokens_1LC.shape[1], 1, band_tokens):
-        band_1LC = tokens_1LC[:, start:end]
-        band_1LC += run_mlp(block.mlp, block.norm2(band_1LC), one_pass)
+
+    def run_mlp_on(band: tuple[int, int]) -> None:
+        band_1LC = tokens_1LC[:, slice(*band)]
+        band_1LC += run_mlp(block.mlp, block.norm2(band_1LC), plan.one_pass)
+
+    map_bands(run_mlp_on, plan.cut(tokens_1LC.shape[1], 1), plan.num_threads)
     return x_BLC

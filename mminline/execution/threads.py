@@ -1,0 +1,70 @@
+"""Bands on threads that do not wait for each other.
+
+An operation that is shared among cores ends when the slowest core has done its part. Beside a busy
+process that is late, and a backbone has a thousand short operations. So a band stays on one core,
+from its first operation to its last, and a core that is free takes the next band.
+"""
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import torch
+
+# Python hands operations out one by one, which more threads would wait for.
+MOST_THREADS = 8
+
+Band = TypeVar('Band')
+Result = TypeVar('Result')
+
+
+def count_band_threads(device: torch.device) -> int:
+    """Number of bands to run at a time: on a CPU, one for each thread of torch."""
+    num_threads = torch.get_num_threads()
+    if device.type != 'cpu' or num_threads > MOST_THREADS:
+        return 1
+    # What watches the operations of a thread does not see those of others.
+    if torch.autograd._profiler_enabled() or torch._C._len_torch_function_stack():
+        return 1
+    # OMP_PROC_BIND ties this thread to a core, and threads that it starts would share that core.
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else num_threads
+    return num_threads if num_threads <= cores else 1
+
+
+def map_bands(
+    function: Callable[[Band], Result], bands: Sequence[Band], num_threads: int
+) -> list[Result]:
+    """Call a function for each band, without gradients; results are in the order of the bands."""
+    if num_threads == 1 or len(bands) == 1:
+        return [function(band) for band in bands]
+    pool = _make_pool(num_threads, os.getpid())
+    return list(pool.map(_in_modes_of_this_thread(function), bands))
+
+
+@functools.lru_cache(maxsize=1)
+def _make_pool(num_threads: int, process: int) -> ThreadPoolExecutor:
+    """Start the threads, once for a process: a fork does not take them along."""
+    pool = ThreadPoolExecutor(num_threads, 'mminline-band', torch.set_num_threads, (1,))
+    for started in [pool.submit(torch.get_num_threads) for _ in range(num_threads)]:
+        started.result()
+    # Each has set the number for itself, and for threads to come: that is undone.
+    torch.set_num_threads(num_threads)
+    return pool
+
+
+def _in_modes_of_this_thread(function: Callable[[Band], Result]) -> Callable[[Band], Result]:
+    """Take the modes along that torch keeps for each thread."""
+    inference = torch.is_inference_mode_enabled()
+    autocast = torch.is_autocast_enabled('cpu')
+    dtype = torch.get_autocast_dtype('cpu')
+
+    def run(band: Band) -> Result:
+        # The end of `torch.autocast` would throw away the weights that are cast already.
+        torch.set_autocast_dtype('cpu', dtype)
+        torch.set_autocast_enabled('cpu', autocast)
+        with torch.inference_mode() if inference else torch.no_grad():
+            return function(band)
+
+    return run
