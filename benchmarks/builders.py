@@ -38,6 +38,13 @@ def inline_backbone(
     return convert(backbone) if convert else backbone
 
 
+def in_precision(build: Callable[[], nn.Module], precision: str) -> nn.Module:
+    """Build a model that runs in a precision."""
+    model = build()
+    set_precision(model, precision)
+    return model
+
+
 def softmax_swin(window: int, shape: tuple[int, int]) -> nn.Module:
     """Build Swin-T with softmax attention in windows of a size, or over maps that are smaller.
 

@@ -63,8 +63,10 @@ def layer_cases(shape: tuple[int, int], batch: int) -> list[Case]:
     return cases
 
 
-def backbone_cases(shape: tuple[int, int], batch: int, compile: bool) -> list[Case]:
-    """Inference of InLine-PVT-T and InLine-Swin-T."""
+def backbone_cases(
+    shape: tuple[int, int], batch: int, compile: bool, precision: list[str]
+) -> list[Case]:
+    """Inference of InLine-PVT-T and InLine-Swin-T, in one or more precisions."""
     linear_pvt = partial(builders.inline_backbone, InLinePVT, **LINEAR)
     pvts = [
         *_inline_candidates(InLinePVT, compile),
@@ -78,12 +80,16 @@ def backbone_cases(shape: tuple[int, int], batch: int, compile: bool) -> list[Ca
     if builders.has_timm():
         timm_swin = partial(builders.timm_swin, tuple(shape))
         swins.append(Candidate('softmax Swin (timm)', Inference, timm_swin))
+    pvts += _half_candidates(precision, Inference, InLinePVT, {SOFTMAX: softmax_pvt})
+    swins += _half_candidates(
+        precision, Inference, InLineSwin, {'softmax Swin (mmdet)': softmax_swin}
+    )
     make_input = partial(builders.random_image, batch)
     return [Case('PVT-T', shape, make_input, pvts), Case('Swin-T', shape, make_input, swins)]
 
 
-def train_cases(shape: tuple[int, int], batch: int) -> list[Case]:
-    """Forward and backward pass of InLine-PVT-T."""
+def train_cases(shape: tuple[int, int], batch: int, precision: list[str]) -> list[Case]:
+    """Forward and backward pass of InLine-PVT-T, in one or more precisions."""
     ours = partial(builders.inline_backbone, InLinePVT)
     baseline_mlps = partial(ours, convert=partial(use_baseline, attention=False))
     candidates = [
@@ -92,6 +98,7 @@ def train_cases(shape: tuple[int, int], batch: int) -> list[Case]:
         Candidate('ours, baseline MLPs', TrainStep, baseline_mlps, 'inline'),
         Candidate(BASELINE, TrainStep, partial(ours, convert=use_baseline), 'inline'),
         Candidate(SOFTMAX, TrainStep, softmax_pvt),
+        *_half_candidates(precision, TrainStep, InLinePVT, {SOFTMAX: softmax_pvt}),
     ]
     make_input = partial(builders.random_image, batch)
     return [Case('Training step of PVT-T', shape, make_input, candidates)]
@@ -194,6 +201,19 @@ def _inline_candidates(
     ]
 
 
+def _half_candidates(
+    precision: list[str], runner: type, family: type, others: dict[str, Callable]
+) -> list[Candidate]:
+    """Our backbone and others in half precision."""
+    builds = {'ours': partial(builders.inline_backbone, family)} | others
+    return [
+        Candidate(f'{name}, {word}', runner, partial(builders.in_precision, build, word))
+        for name, build in builds.items()
+        for word in precision
+        if word != 'float32'
+    ]
+
+
 BENCHMARKS = {
     'layer': Benchmark(
         'one attention layer of each stage of InLine-PVT-T',
@@ -203,12 +223,18 @@ BENCHMARKS = {
     'backbone': Benchmark(
         'inference of InLine-PVT-T and InLine-Swin-T',
         backbone_cases,
-        dict(shape=[800, 1280], batch=1, repeats=10, compile=False),
+        dict(
+            shape=[800, 1280],
+            batch=1,
+            repeats=10,
+            compile=False,
+            precision=['float32', 'bfloat16'],
+        ),
     ),
     'train': Benchmark(
         'forward and backward pass of InLine-PVT-T',
         train_cases,
-        dict(shape=[512, 640], batch=2, repeats=10),
+        dict(shape=[512, 640], batch=2, repeats=10, precision=['float32', 'bfloat16']),
     ),
     'padding': Benchmark(
         'InLine-PVT for images of different size: training step, and inference of small ones',

@@ -102,6 +102,13 @@ def test_backbones_are_compared_with_those_of_mmdet(quick_run):
     assert 'softmax Swin (mmdet)' in rows(swin)
 
 
+@pytest.mark.parametrize('command', ['backbone', 'train'])
+def test_backbones_are_measured_in_half_precision_too(quick_run, command):
+    case = rows(load(quick_run, command)['cases'][0])
+    assert case['ours, bfloat16']['median'] > 0
+    assert case['softmax PVT (mmdet), bfloat16']['median'] > 0
+
+
 def test_candidates_of_another_device_are_not_measured(quick_run):
     for case in load(quick_run, 'backbone')['cases']:
         assert 'ours, not streamed' in rows(case)
@@ -241,9 +248,8 @@ def test_options_come_from_the_user_then_from_quick_then_from_the_command(benchm
     from cases import BENCHMARKS
 
     args = options.parse(['backbone', '--quick', '--shape', '64', '96', '--compile'], 'description')
-    assert options.choose(args, 'backbone') == dict(
-        shape=[64, 96], batch=1, repeats=options.QUICK['repeats'], compile=True
-    )
+    chosen = dict(shape=[64, 96], repeats=options.QUICK['repeats'], compile=True)
+    assert options.choose(args, 'backbone') == BENCHMARKS['backbone'].defaults | chosen
     args = options.parse(['--repeats', '3'], 'description')
     assert args.command == 'all'
     assert options.choose(args, 'train') == BENCHMARKS['train'].defaults | dict(repeats=3)
