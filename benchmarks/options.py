@@ -68,7 +68,7 @@ OPTIONS = dict(
     batch=dict(help='images per batch', type=count, metavar='B'),
     compile=dict(help='whether to add ours through torch.compile', action='store_true'),
     proposals=dict(help='boxes for the box head', type=count, metavar='N'),
-    precision=dict(help='precisions of the detectors', choices=PRECISIONS, nargs='+'),
+    precision=dict(help='precisions of the models', choices=PRECISIONS, nargs='+'),
     repeats=dict(help='rounds of timing', type=count, metavar='N'),
 )
 

@@ -7,6 +7,7 @@ from its first operation to its last, and a core that is free takes the next ban
 
 import functools
 import os
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -37,7 +38,8 @@ def map_bands(
     function: Callable[[Band], Result], bands: Sequence[Band], num_threads: int
 ) -> list[Result]:
     """Call a function for each band, without gradients; results are in the order of the bands."""
-    if num_threads == 1 or len(bands) == 1:
+    # At the end of the main thread Python closes all pools, though other threads may go on.
+    if num_threads == 1 or len(bands) == 1 or not threading.main_thread().is_alive():
         return [function(band) for band in bands]
     pool = _make_pool(num_threads, os.getpid())
     return list(pool.map(_in_modes_of_this_thread(function), bands))
@@ -46,11 +48,14 @@ def map_bands(
 @functools.lru_cache(maxsize=1)
 def _make_pool(num_threads: int, process: int) -> ThreadPoolExecutor:
     """Start the threads, once for a process: a fork does not take them along."""
+    before = torch.get_num_threads()
     pool = ThreadPoolExecutor(num_threads, 'mminline-band', torch.set_num_threads, (1,))
-    for started in [pool.submit(torch.get_num_threads) for _ in range(num_threads)]:
+    # A pool starts a thread only if none is idle, so each waits until all have started.
+    barrier = threading.Barrier(num_threads)
+    for started in [pool.submit(barrier.wait) for _ in range(num_threads)]:
         started.result()
     # Each has set the number for itself, and for threads to come: that is undone.
-    torch.set_num_threads(num_threads)
+    torch.set_num_threads(before)
     return pool
 
 
@@ -61,10 +66,15 @@ def _in_modes_of_this_thread(function: Callable[[Band], Result]) -> Callable[[Ba
     dtype = torch.get_autocast_dtype('cpu')
 
     def run(band: Band) -> Result:
-        # The end of `torch.autocast` would throw away the weights that are cast already.
+        # The end of the outermost `torch.autocast` throws away the weights that are cast already,
+        # for all threads. So there is none here, and those inside the function are not outermost.
         torch.set_autocast_dtype('cpu', dtype)
         torch.set_autocast_enabled('cpu', autocast)
-        with torch.inference_mode() if inference else torch.no_grad():
-            return function(band)
+        torch.autocast_increment_nesting()
+        try:
+            with torch.inference_mode() if inference else torch.no_grad():
+                return function(band)
+        finally:
+            torch.autocast_decrement_nesting()
 
     return run

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
 from mminline.execution import cache, streamed, threads
@@ -116,6 +117,56 @@ def test_operations_of_a_band_stay_on_one_core_and_others_keep_their_threads():
         torch.set_num_threads(before)
 
 
+def run_script(script):
+    subprocess.run([sys.executable, '-I', '-c', script], check=True, timeout=120)
+
+
+def test_threads_that_start_after_the_first_bands_have_all_cores():
+    run_script(
+        'import threading, torch\n'
+        'from mminline.execution.threads import map_bands\n'
+        'torch.set_num_threads(4)\n'
+        'map_bands(lambda band: None, range(2), 4)\n'  # takes at most two of the threads
+        'map_bands(lambda band: torch.ones(9).sum(), range(100), 4)\n'
+        'numbers = []\n'
+        'thread = threading.Thread(target=lambda: numbers.append(torch.get_num_threads()))\n'
+        'thread.start(); thread.join()\n'
+        'assert numbers == [4], numbers\n'
+    )
+
+
+def test_a_thread_that_outlives_the_main_thread_can_predict():
+    run_script(
+        'import os, threading, time\n'
+        'from mminline.execution.threads import map_bands\n'
+        'def predict():\n'
+        '    while threading.main_thread().is_alive(): time.sleep(0.01)\n'
+        '    try: assert map_bands(abs, range(9), 2) == list(range(9))\n'
+        '    except BaseException: os._exit(1)\n'
+        'map_bands(abs, range(9), 2)\n'
+        'threading.Thread(target=predict).start()\n'
+    )
+
+
+def test_weights_are_cast_once_for_all_bands():
+    weight = torch.randn(4, 4, requires_grad=True)
+
+    def cast(_):
+        with torch.autocast('cpu', enabled=False):
+            pass
+        return F.linear(torch.ones(1, 4), weight).dtype
+
+    before = torch.clear_autocast_cache
+    calls = []
+    torch.clear_autocast_cache = lambda: calls.append(None)
+    try:
+        with torch.no_grad(), torch.autocast('cpu', torch.bfloat16):
+            assert set(threads.map_bands(cast, range(8), 2)) == {torch.bfloat16}
+        assert len(calls) == 1
+    finally:
+        torch.clear_autocast_cache = before
+
+
 @pytest.mark.skipif(not hasattr(os, 'fork'), reason='forks')
 def test_a_forked_process_has_threads_of_its_own():
     script = (
@@ -127,7 +178,7 @@ def test_a_forked_process_has_threads_of_its_own():
         'assert map_bands(work, range(9), 2) == [8.0 * band for band in range(9)]\n'
         'if child: assert os.waitpid(child, 0)[1] == 0\n'
     )
-    subprocess.run([sys.executable, '-I', '-c', script], check=True, timeout=120)
+    run_script(script)
 
 
 class Watch(TorchFunctionMode):
