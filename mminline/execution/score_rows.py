@@ -7,12 +7,15 @@ CPU, bit by bit.
 """
 
 import functools
+import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from .threads import count_band_threads, cut_evenly, map_bands
 
 # Height plus width up to which F.interpolate takes another kernel, which rounds differently.
 OTHER_KERNEL = 128
@@ -47,7 +50,7 @@ class ScoreRows(NamedTuple):
             scores_CHW = torch.stack([self.read(row) for row in range(self.shape[0])], dim=1)
             return from_scores(interpolate(scores_CHW[None], size, mode='bilinear')[0])
 
-        @functools.lru_cache(maxsize=2)
+        @_remember_two
         def read_wide(row: int) -> Tensor:
             return interpolate(self.read(row)[None], size[1], mode='linear')[0]
 
@@ -63,12 +66,31 @@ class ScoreRows(NamedTuple):
 
     def argmax(self) -> Tensor:
         """Index of the highest score of each pixel, (H, W); of equal ones the first."""
-        return torch.stack([_first_best(self.read(row)) for row in range(self.shape[0])])
+
+        def find_best(rows: range) -> Tensor:
+            return torch.stack([_first_best(self.read(row)) for row in rows])
+
+        num_threads = count_band_threads(torch.device('cpu'))
+        # Few runs: each widens its first rows again.
+        runs = cut_evenly(self.shape[0], num_threads, runs_per_thread=4)
+        return torch.cat(map_bands(find_best, runs, num_threads))
 
 
 def from_scores(scores_CHW: Tensor) -> ScoreRows:
     """Read the rows of scores that are there."""
     return ScoreRows(tuple(scores_CHW.shape[1:]), lambda row: scores_CHW[:, row])
+
+
+def _remember_two(function: Callable[[int], Tensor]) -> Callable[[int], Tensor]:
+    """Keep the last two results of a function, for each thread its own."""
+    local = threading.local()
+
+    def remembered(row: int) -> Tensor:
+        if not hasattr(local, 'function'):
+            local.function = functools.lru_cache(maxsize=2)(function)
+        return local.function(row)
+
+    return remembered
 
 
 def _first_best(scores_CW: Tensor) -> Tensor:

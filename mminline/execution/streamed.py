@@ -23,7 +23,7 @@ from .linear import linear, product
 from .mlp import run_mlp
 from .slabs import average_over_slabs, neighbour_rows
 from .slabs.windows import window_rows
-from .threads import count_band_threads, map_bands
+from .threads import count_band_threads, cut_evenly, map_bands
 
 
 def run(block: Block, x_BLC: Tensor, hw_shape: tuple[int, int], one_pass: bool) -> Tensor:
@@ -69,12 +69,6 @@ class _Plan(NamedTuple):
         edges = [index * num_rows // num_bands for index in range(num_bands + 1)]
         return list(itertools.pairwise(edges))
 
-    def group(self, num_bands: int) -> list[range]:
-        """Runs of bands, enough of them that a slow core does not keep the others waiting."""
-        num_runs = min(num_bands, 1 if self.num_threads == 1 else 16 * self.num_threads)
-        edges = [index * num_bands // num_runs for index in range(num_runs + 1)]
-        return [range(*ends) for ends in itertools.pairwise(edges)]
-
 
 def _band_slice(top: int, bottom: int, width: int, num_extra_tokens: int) -> slice:
     """Tokens of a band; those in front of the grid go with the first one."""
@@ -92,7 +86,7 @@ def _stream_inline(
     v_1LC, x_mean_11C, mixing_1CC, offset_11C = _gather(
         block, x_1LC, out_1LC, hw_shape, slices, plan
     )
-    runs = plan.group(len(bands))
+    runs = cut_evenly(len(bands), plan.num_threads)
     local = None
     if block.attn.local_kernel is not None:
         kernel_1C33 = block.attn.make_kernel(x_mean_11C)

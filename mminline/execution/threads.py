@@ -6,6 +6,7 @@ from its first operation to its last, and a core that is free takes the next ban
 """
 
 import functools
+import itertools
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -32,6 +33,13 @@ def count_band_threads(device: torch.device) -> int:
     # OMP_PROC_BIND ties this thread to a core, and threads that it starts would share that core.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else num_threads
     return num_threads if num_threads <= cores else 1
+
+
+def cut_evenly(count: int, num_threads: int, runs_per_thread: int = 16) -> list[range]:
+    """Cut a range into runs, enough of them that a slow core does not keep the others waiting."""
+    num_runs = min(count, 1 if num_threads == 1 else runs_per_thread * num_threads)
+    edges = [index * count // num_runs for index in range(num_runs + 1)]
+    return [range(*ends) for ends in itertools.pairwise(edges)]
 
 
 def map_bands(

@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from mminline.execution import score_rows
 from mminline.execution.score_rows import OTHER_KERNEL, from_scores
 
 SIZES = [
@@ -69,7 +70,18 @@ def test_of_equal_scores_the_first_class_is_chosen():
     assert found.dtype == torch.int64
 
 
-def test_each_row_is_widened_once():
+def test_rows_on_several_threads_give_the_same_classes(monkeypatch):
+    monkeypatch.setattr(score_rows, 'count_band_threads', lambda device: 3)
+    some = scores((40, 50))
+    rows = from_scores(some).resize((160, 200), False).resize((300, 411), False)
+
+    whole = interpolate(interpolate(some, (160, 200), False), (300, 411), False)
+    for _ in range(5):
+        assert torch.equal(rows.argmax(), whole.argmax(dim=0))
+
+
+def test_each_row_is_widened_once(monkeypatch):
+    monkeypatch.setattr(score_rows, 'count_band_threads', lambda device: 1)
     some = scores((40, 50))
     read = []
     source = from_scores(some)
