@@ -94,18 +94,17 @@ def build_predictor(config: Config, args: argparse.Namespace) -> Predictor:
 
 def infer(images: list[Path], predictor: Predictor, args: argparse.Namespace) -> bool:
     """Do everything that was asked for; return whether nothing was skipped."""
-    with share_images(args.launcher) as is_first:
+    with exit_on_bad_input(), share_images(args.launcher) as is_first:
         if not is_first:
             inference.assist(images[0], predictor.model)
             return True
-        with exit_on_bad_input():
-            if inference.writes_class_map(args):
-                inference.write_class_map(images[0], predictor.model, args.out)
-                return True
-            if inference.is_video(images[0]):
-                done, total = inference.infer_video(images[0], predictor, args.out)
-            else:
-                done, total = inference.infer_images(images, predictor, args.out)
+        if inference.writes_class_map(args):
+            inference.write_class_map(images[0], predictor.model, args.out)
+            return True
+        if inference.is_video(images[0]):
+            done, total = inference.infer_video(images[0], predictor, args.out)
+        else:
+            done, total = inference.infer_images(images, predictor, args.out)
     print(f'{done} of {total} done, {total - done} skipped: {args.out}')
     return done == total
 
