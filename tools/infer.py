@@ -33,7 +33,7 @@ from mmengine.device import get_device
 
 from mminline import inference
 from mminline.apis import Predictor, init_model, read_config
-from mminline.engine.errors import exit_on_bad_input, readable_errors
+from mminline.engine.errors import exit_on_bad_input, exit_on_sigterm, readable_errors
 from mminline.engine.launch import share_images
 from mminline.engine.options import add_precision, make_parser
 from mminline.large import FullSizePredictor
@@ -111,7 +111,7 @@ def infer(images: list[Path], predictor: Predictor, args: argparse.Namespace) ->
 
 def main() -> None:
     args = parse_args()
-    with readable_errors(args.out):
+    with exit_on_sigterm(), readable_errors(args.out):
         with exit_on_bad_input():
             config = read_config(args.config, args.cfg_options)
             images = find_images(args.source)

@@ -1,8 +1,5 @@
 """Predictions for images that several processes share."""
 
-import os
-import signal
-
 import numpy as np
 import torch.distributed as dist
 from mmengine.structures import InstanceData
@@ -10,6 +7,7 @@ from torch import nn
 
 import mminline
 from helpers.large_models import DETECTORS, build_detector, build_segmentor, random_image
+from helpers.lost_peer import end_here, seconds_since_end
 from mminline import large
 from mminline.execution.slabs import LostProcessError
 
@@ -35,17 +33,17 @@ def predict_shared(rank: int, kinds: list[str]) -> dict[tuple, np.ndarray | Inst
     return results
 
 
-def lose_peer(rank: int, kind: str, folder: str) -> str:
-    """Message of a process whose peer is killed before it sends what it found."""
+def lose_peer(rank: int, kind: str, folder: str) -> tuple[str, float]:
+    """Message of a process whose peer is killed before it sends what it found, and its time."""
     model = build(kind)
 
     def report(part: str, done: int, total: int) -> None:
         if rank == 1 and part != 'backbone':
-            os.kill(os.getpid(), signal.SIGKILL)
+            end_here(folder)
 
     out = None if kind in DETECTORS else f'{folder}/classes.png'
     with mminline.spatial_parallel():
         try:
             large.predict(model, random_image(160, 96), out=out, report=report)
         except LostProcessError as error:
-            return str(error)
+            return str(error), seconds_since_end(folder)
