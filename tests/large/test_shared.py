@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from helpers.double_precision import double_precision
 from helpers.instances import compare
 from helpers.large_models import (
     DETECTORS,
@@ -49,11 +50,13 @@ def test_no_pixel_differs_from_the_ordinary_way(kind, size, results):
 @pytest.mark.parametrize('kind', DETECTORS)
 @pytest.mark.parametrize('size', SIZES, ids=str)
 def test_instances_are_those_of_the_ordinary_way(kind, size, results):
-    expected = ordinary_instances(build_detector(kind), random_image(*size))
+    with double_precision():
+        expected = ordinary_instances(build_detector(kind).double(), random_image(*size))
 
     for count in (2, 3):
         found, *others = (result[kind, size, count] for result in results[:count])
-        assert compare(found, expected, tolerance=1e-3) < 1e-3
+        assert found.bboxes.dtype == torch.float64
+        assert compare(found, expected, tolerance=1e-9) < 1e-3
         assert others == [None] * (count - 1)
 
 
