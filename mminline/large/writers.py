@@ -1,13 +1,13 @@
 """Class maps written to a file band by band: PNG, tiled TIFF, or NumPy's format."""
 
-import contextlib
-import os
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
+
+from ..predictions import whole_file
 
 TILE = 256
 
@@ -17,8 +17,7 @@ def save_class_map(
 ) -> Path:
     """Write bands of rows as they come.
 
-    The file gets its name when it is complete. If anything goes wrong before, a full disk or
-    Ctrl-C, nothing is left of it.
+    The file gets its name when it is complete, see ``whole_file``.
 
     Args:
         path: File; its suffix chooses the format: ``.png``, ``.tif`` or ``.tiff``, ``.npy``.
@@ -28,16 +27,8 @@ def save_class_map(
     """
     path = Path(path)
     write = check_suffix(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f'.{path.name}.part')
-    try:
+    with whole_file(path) as unfinished:
         write(unfinished, bands, shape, dtype)
-        os.replace(unfinished, path)
-    except OSError as error:
-        raise OSError(f'{path} cannot be written: {error.strerror or error}') from error
-    finally:
-        with contextlib.suppress(OSError):
-            unfinished.unlink()
     return path
 
 

@@ -3,6 +3,7 @@
 from .files import save_classes, save_instances
 from .images import find_images, read_image, write_image
 from .run_lengths import encode_mask
+from .whole_file import whole_file
 
 __all__ = [
     'encode_mask',
@@ -10,5 +11,6 @@ __all__ = [
     'read_image',
     'save_classes',
     'save_instances',
+    'whole_file',
     'write_image',
 ]
