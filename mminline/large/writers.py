@@ -3,11 +3,12 @@
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 
-from ..predictions import whole_file
+from ..predictions import check_folder, whole_file
 
 TILE = 256
 
@@ -37,6 +38,19 @@ def check_suffix(path: Path) -> Callable:
     if path.suffix.lower() not in WRITERS:
         raise ValueError(f'a class map has to be a file {", ".join(WRITERS)}, got {path.name}')
     return WRITERS[path.suffix.lower()]
+
+
+def check_output(path: Path) -> None:
+    """Raise an error if a class map could not be written, before it is computed."""
+    write = check_suffix(path)
+    if path.is_dir():
+        raise ValueError(f'a class map has to be a file, and {path} is a folder')
+    if write is _write_tiff and find_spec('tifffile') is None:
+        raise ModuleNotFoundError(
+            f'{path} cannot be written without tifffile: pip install "mminline[large]", or choose '
+            '.png or .npy'
+        )
+    check_folder(path.parent)
 
 
 def _write_npy(

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,3 +28,14 @@ def whole_file(path: str | Path) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             unfinished.unlink()
+
+
+def check_folder(folder: str | Path) -> None:
+    """Raise an OSError if files cannot be made in a folder, which need not exist yet."""
+    folder = Path(folder).absolute()
+    try:
+        existing = next(each for each in (folder, *folder.parents) if each.exists())
+        # Asking for the permission would not do: a disk may be mounted for reading only.
+        tempfile.TemporaryFile(dir=existing).close()
+    except OSError as error:
+        raise OSError(f'files cannot be written to {folder}: {error.strerror or error}') from error

@@ -7,7 +7,7 @@ import cv2
 import numpy as np
 import pytest
 
-from mminline.predictions import save_classes, whole_file, write_image
+from mminline.predictions import check_folder, save_classes, whole_file, write_image
 
 PICTURE = np.random.default_rng(0).integers(0, 256, (40, 60, 3), np.uint8)
 WRITERS = dict(
@@ -69,8 +69,18 @@ def test_a_format_that_opencv_does_not_have_is_named(tmp_path):
         write_image(tmp_path / 'a.text', PICTURE)
 
 
-def test_new_folders_are_made(tmp_path):
+def test_new_folders_are_made_when_a_file_is_written_and_not_by_the_check(tmp_path):
+    check_folder(tmp_path / 'new' / 'folder')
+    assert list(tmp_path.iterdir()) == []
+
     with whole_file(tmp_path / 'new' / 'folder' / 'a.txt') as path:
         path.write_text('a')
 
     assert (tmp_path / 'new' / 'folder' / 'a.txt').read_text() == 'a'
+
+
+def test_a_folder_that_cannot_be_written_to_is_named(tmp_path):
+    (tmp_path / 'file').write_text('no folder')
+
+    with pytest.raises(OSError, match='files cannot be written to .*/file/new: Not a directory'):
+        check_folder(tmp_path / 'file' / 'new')
