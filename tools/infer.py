@@ -34,7 +34,7 @@ from mmengine.device import get_device
 from mminline import inference
 from mminline.apis import Predictor, init_model, read_config
 from mminline.engine.errors import exit_on_bad_input, exit_on_sigterm, readable_errors
-from mminline.engine.launch import share_images
+from mminline.engine.launch import choose_device, share_images
 from mminline.engine.options import add_precision, make_parser
 from mminline.large import FullSizePredictor
 from mminline.predictions import find_images
@@ -115,6 +115,7 @@ def main() -> None:
         with exit_on_bad_input():
             config = read_config(args.config, args.cfg_options)
             images = find_images(args.source)
+            args.device = choose_device(args.device, args.launcher)
             inference.check_options(config, args)
             predictor = build_predictor(config, args)
         complete = infer(images, predictor, args)

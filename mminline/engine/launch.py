@@ -55,6 +55,25 @@ def join_without_gpu(config: Config) -> None:
         config.strategy = dict(strategy, model_wrapper=wrapper)
 
 
+def choose_device(device: str, launcher: str) -> str:
+    """Choose the GPU of each process of a launcher: without a number, all would take the first.
+
+    Args:
+        device: Where to run; 'cuda' for a GPU of its own, other names stay.
+        launcher: 'none' or one of ``LAUNCHERS``.
+    """
+    if launcher == 'none' or device != 'cuda':
+        return device
+    number, count = int(os.environ.get('LOCAL_RANK', 0)), torch.cuda.device_count()
+    if number >= count:
+        raise ValueError(
+            f'--launcher {launcher} needs a GPU for each process, and there are {count} for at '
+            f'least {number + 1} processes: start fewer, or use --device cpu.'
+        )
+    torch.cuda.set_device(number)  # what processes exchange goes through the current one
+    return f'cuda:{number}'
+
+
 @contextlib.contextmanager
 def share_images(launcher: str) -> Iterator[bool]:
     """Let the processes of a launcher share each image, a slab of rows each.
