@@ -215,6 +215,14 @@ def test_an_output_that_cannot_be_written_is_named_before_anything_runs(
     assert steps == []
 
 
+def test_colours_in_the_other_order_may_be_a_view(semantic_fpn):
+    image = random_image(64, 96)
+
+    expected = predict(semantic_fpn, image[..., ::-1].copy())
+
+    np.testing.assert_array_equal(predict(semantic_fpn, image[..., ::-1]), expected)
+
+
 def test_progress_is_reported(semantic_fpn):
     seen = []
     predict(semantic_fpn, random_image(128, 64), 64, report=lambda *step: seen.append(step))
