@@ -76,6 +76,7 @@ class Benchmark:
         plot: Draws the measured cases into a file.
         growing: Whether cases grow: a candidate that is skipped stays skipped in later ones.
         measure: Measures a case instead of ``measure.measure_case``.
+        time_limit: Default of ``--time-limit``, in seconds.
     """
 
     description: str
@@ -85,6 +86,7 @@ class Benchmark:
     plot: Callable[[list[dict], Path], None] = plot_bars
     growing: bool = False
     measure: Callable[..., dict] | None = None
+    time_limit: float = 60.0
 
 
 @dataclass(frozen=True)

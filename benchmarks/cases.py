@@ -265,11 +265,12 @@ BENCHMARKS = {
     'large': Benchmark(
         'class maps of whole images of growing size, in parts and at once',
         large_cases,
-        dict(sides=[1024, 2048, 4096]),
+        dict(sides=[2048, 4096, 8192, 16384]),
         summary=large_table,
-        plot=plot_growth,
+        plot=partial(plot_growth, memory='process_bytes'),
         growing=True,
         measure=SingleCalls(),
+        time_limit=1500.0,
     ),
     'detector': Benchmark(
         'prediction of Mask R-CNN with InLine-PVT-T, and the times of its parts',

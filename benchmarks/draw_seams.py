@@ -4,6 +4,8 @@
 
 The image is a mosaic of Shapes scenes. It is predicted whole (mminline.large) and by mmseg's
 sliding window, by the same model. The lower row of the picture is a part of the upper one.
+For information, pixels are counted that mmseg gives another class if it sees a part of odd size
+whole, without padding.
 """
 
 import argparse
@@ -16,6 +18,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 from mmengine.dataset import pseudo_collate
+from sliding import slide
 
 from mminline.apis import build_test_pipeline, init_model
 from mminline.datasets import write_shapes
@@ -23,6 +26,7 @@ from mminline.large import predict
 from mminline.large.predictor import show_progress
 
 DETAIL = 512
+ODD_SHAPE = (1000, 1333)
 PICTURE = 512
 
 
@@ -53,31 +57,28 @@ def draw_mosaic(side: int, scene: int) -> tuple[np.ndarray, np.ndarray]:
     return mosaics[0], mosaics[1]
 
 
-@torch.inference_mode()
-def slide(model: torch.nn.Module, image_HWC: np.ndarray, crop: int) -> np.ndarray:
-    """Predict by a sliding window that overlaps by a third, mmseg's usual setting.
+def prepare(model: torch.nn.Module, image_HWC: np.ndarray) -> dict:
+    """Make the batch that ``test_step`` takes, without resizing."""
+    return pseudo_collate([build_test_pipeline(model.cfg, full_size=True)(image_HWC)])
 
-    mmseg pads the scores of each window to the size of the image before it adds them; here they are
-    added in place. The sums are the same.
+
+def predict_by_window(model: torch.nn.Module, image_HWC: np.ndarray, crop: int) -> np.ndarray:
+    """Predict by a sliding window."""
+    data = model.data_preprocessor(prepare(model, image_HWC))
+    meta = data['data_samples'][0].metainfo
+    return slide(model, data['inputs'], meta, crop, show_progress).numpy()
+
+
+def count_without_padding(model: torch.nn.Module, image_HWC: np.ndarray) -> int:
+    """Count the pixels that mmseg gives another class than we do, if it does not pad the image.
+
+    Sides that are no multiples of 32 have maps whose ratios are not those of their strides, and
+    heads resize by them.
     """
-    prepare = build_test_pipeline(model.cfg, full_size=True)
-    data = model.data_preprocessor(pseudo_collate([prepare(image_HWC)]))
-    image_BCHW = data['inputs']
-    metas = [dict(data['data_samples'][0].metainfo, img_shape=(crop, crop))]
-    stride, sides = crop * 2 // 3, image_BCHW.shape[2:]
-    rows, columns = (
-        [min(start, side - crop) for start in range(0, max(side - crop, 0) + stride, stride)]
-        for side in sides
-    )
-    scores_CHW = torch.zeros(model.decode_head.num_classes, *sides)
-    count_HW = torch.zeros(sides)
-    for number, top in enumerate(rows, start=1):
-        for left in columns:
-            window = (..., slice(top, top + crop), slice(left, left + crop))
-            scores_CHW[window] += model.encode_decode(image_BCHW[window], metas)[0]
-            count_HW[window] += 1
-        show_progress('sliding window', number, len(rows))
-    return (scores_CHW / count_HW).argmax(dim=0).numpy()
+    model.data_preprocessor.test_cfg = None
+    with torch.inference_mode():
+        (sample,) = model.test_step(prepare(model, image_HWC))
+    return int((sample.pred_sem_seg.data[0].numpy() != predict(model, image_HWC)).sum())
 
 
 def reduce(picture: np.ndarray) -> np.ndarray:
@@ -92,7 +93,7 @@ def main() -> None:
     model = init_model(args.config, args.checkpoint, 'cpu', fast=False)
     image_HWC, label_HW = draw_mosaic(args.side, args.scene)
     whole_HW = predict(model, image_HWC, report=show_progress)
-    slide_HW = slide(model, image_HWC, args.crop)
+    slide_HW = predict_by_window(model, image_HWC, args.crop)
     different_HW = whole_HW != slide_HW
     palette = np.array(model.dataset_meta['palette'], np.uint8)
     panels = {
@@ -113,6 +114,13 @@ def main() -> None:
     print(f'{different_HW.sum()} of {different_HW.size} pixels differ: {args.out}')
     for name, classes_HW in (('whole', whole_HW), ('sliding window', slide_HW)):
         print(f'{name}: {(classes_HW == label_HW).mean():.2%} of the pixels have the right class')
+    odd_HWC = image_HWC[: ODD_SHAPE[0], : ODD_SHAPE[1]]
+    height, width = odd_HWC.shape[:2]
+    count = count_without_padding(model, odd_HWC)
+    print(
+        f'{width} x {height} px: {count} of {height * width} pixels differ from mmseg '
+        'without padding'
+    )
 
 
 if __name__ == '__main__':

@@ -14,7 +14,7 @@ import torch
 from benchmark import Candidate, Case, Settings
 from measure import Disagreement, show_progress
 from memory import peak_memory, read_kilobytes
-from runners import ClassMap, ClassMapInParts
+from runners import ClassMap, ClassMapInParts, SlidingClassMap
 from tables import format_time, markdown
 from timing import summarize
 
@@ -28,12 +28,11 @@ def large_cases(sides: list[int]) -> list[Case]:
     """Class maps of SemanticFPN with 150 classes for square images."""
     ours = partial(builders.segmentor, 'semantic-fpn_inline-pvt-t_40k_ade20k-512x512.py')
     softmax = partial(builders.segmentor, 'semantic-fpn_pvt-t_40k_ade20k-512x512.py')
-    slide = partial(softmax, mode='slide', crop_size=(512, 512), stride=(341, 341))
     candidates = [
         Candidate(PARTS, ClassMapInParts, ours),
         Candidate(AT_ONCE, ClassMap, ours),
         Candidate(SOFTMAX, ClassMap, softmax),
-        Candidate(SLIDE, ClassMap, slide),
+        Candidate(SLIDE, SlidingClassMap, softmax),
     ]
     make_input = builders.random_pixels
     return [Case('SemanticFPN', (side, side), make_input, candidates) for side in sorted(sides)]

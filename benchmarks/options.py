@@ -20,9 +20,11 @@ def parse(arguments: list[str], description: str) -> argparse.Namespace:
     )
     commands = parser.add_subparsers(dest='command', metavar='COMMAND')
     for name, benchmark in BENCHMARKS.items():
-        _add_command(commands, name, benchmark.description, benchmark.defaults)
+        limit = f'{benchmark.time_limit:g}'
+        _add_command(commands, name, benchmark.description, benchmark.defaults, limit)
     every = 'all of these with their own defaults; the command if none is given'
-    _add_command(commands, 'all', every, dict(repeats='those of each command'))
+    each = 'those of each command'
+    _add_command(commands, 'all', every, dict(repeats=each), each)
     table = commands.add_parser('table', help='print the tables of finished runs again')
     table.add_argument('files', nargs='+', type=Path, metavar='JSON', help='finished runs')
     if not {'-h', '--help', *commands.choices} & set(arguments[:1]):
@@ -74,7 +76,11 @@ OPTIONS = dict(
 
 
 def _add_command(
-    commands: argparse._SubParsersAction, command: str, description: str, defaults: dict[str, Any]
+    commands: argparse._SubParsersAction,
+    command: str,
+    description: str,
+    defaults: dict[str, Any],
+    time_limit: str,
 ) -> None:
     parser = commands.add_parser(command, help=description, description=description)
     for name, default in defaults.items():
@@ -85,8 +91,8 @@ def _add_command(
     add = parser.add_argument
     add('--quick', action='store_true', help='tiny images and two rounds, to see that it works')
     text = 'time for a candidate in a case: slow ones get fewer rounds, and one that needs longer '
-    text += 'for a single call is left out (default: %(default)g)'
-    add('--time-limit', type=float, default=60.0, metavar='SECONDS', help=text)
+    text += f'for a single call is left out (default: {time_limit})'
+    add('--time-limit', type=float, metavar='SECONDS', help=text)
     text = 'largest difference of results that have to agree, relative to the largest value '
     text += '(default: %(default)g)'
     add('--tolerance', type=float, default=1e-4, metavar='T', help=text)

@@ -6,12 +6,18 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 
-def plot_growth(cases: list[dict], file: Path) -> None:
-    """Time and memory over resolution, log-log: a line of slope 1 is linear in pixels."""
+def plot_growth(cases: list[dict], file: Path, memory: str = 'peak_bytes') -> None:
+    """Time and memory over resolution, log-log: a line of slope 1 is linear in pixels.
+
+    Args:
+        cases: Measured cases.
+        file: Picture.
+        memory: Memory to draw: 'peak_bytes' of the call, or 'process_bytes' altogether.
+    """
     figure = Figure(figsize=(11, 4.5), layout='tight')
     time_axes, memory_axes = figure.subplots(1, 2)
     pixels = [math.prod(case['shape']) for case in cases]
-    panels = ((time_axes, 'median', 1, 'seconds'), (memory_axes, 'peak_bytes', 1e-9, 'GB'))
+    panels = ((time_axes, 'median', 1, 'seconds'), (memory_axes, memory, 1e-9, 'GB'))
     for axes, key, unit, label in panels:
         for candidates in zip(*(case['candidates'] for case in cases), strict=True):
             values = [unit * row.get(key, math.nan) for row in candidates if 'skipped' not in row]
@@ -23,7 +29,8 @@ def plot_growth(cases: list[dict], file: Path) -> None:
         axes.minorticks_off()
         axes.grid(alpha=0.3)
     time_axes.set_title('Time of one call')
-    memory_axes.set_title('Peak memory of one call')
+    whose = dict(peak_bytes='one call', process_bytes='the process')[memory]
+    memory_axes.set_title(f'Peak memory of {whose}')
     time_axes.legend()
     figure.savefig(file, dpi=120)
 

@@ -53,7 +53,7 @@ def run(command: str, args: argparse.Namespace) -> None:
         args.device,
         args.threads,
         chosen.pop('repeats', 1),
-        args.time_limit,
+        args.time_limit or benchmark.time_limit,
         args.tolerance,
         memory=not args.no_memory,
     )

@@ -164,12 +164,7 @@ class ClassMap(Inference):
 
     @torch.no_grad()
     def __call__(self, pixels_HWC: np.ndarray) -> Tensor:
-        from mmseg.structures import SegDataSample
-
-        shape = pixels_HWC.shape[:2]
-        sample = SegDataSample(metainfo=dict(ori_shape=shape, img_shape=shape))
-        image = torch.from_numpy(pixels_HWC).permute(2, 0, 1)
-        (sample,) = self.model.test_step(dict(inputs=[image], data_samples=[sample]))
+        (sample,) = self.model.test_step(_batch(pixels_HWC))
         return sample.pred_sem_seg.data[0]
 
     def results(self, pixels_HWC: np.ndarray) -> dict[str, Tensor]:
@@ -184,6 +179,31 @@ class ClassMapInParts(ClassMap):
         from mminline import large
 
         return torch.from_numpy(large.predict(self.model, pixels_HWC))
+
+
+class SlidingClassMap(ClassMap):
+    """Class map of a segmentor by a sliding window of 512 px, with the sums of mmseg."""
+
+    CROP = 512
+
+    @torch.no_grad()
+    def __call__(self, pixels_HWC: np.ndarray) -> Tensor:
+        from sliding import slide
+
+        data = self.model.data_preprocessor(_batch(pixels_HWC))
+        meta = data['data_samples'][0].metainfo
+        classes_HW = slide(self.model, data['inputs'], meta, self.CROP)
+        return classes_HW[: pixels_HWC.shape[0], : pixels_HWC.shape[1]]
+
+
+def _batch(pixels_HWC: np.ndarray) -> dict:
+    """Make the argument of ``test_step`` of a segmentor."""
+    from mmseg.structures import SegDataSample
+
+    shape = pixels_HWC.shape[:2]
+    sample = SegDataSample(metainfo=dict(ori_shape=shape, img_shape=shape))
+    image = torch.from_numpy(pixels_HWC).permute(2, 0, 1)
+    return dict(inputs=[image], data_samples=[sample])
 
 
 def _named(outputs: Iterable[Tensor]) -> dict[str, Tensor]:

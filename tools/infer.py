@@ -33,8 +33,8 @@ from mmengine.device import get_device
 
 from mminline import inference
 from mminline.apis import Predictor, init_model, read_config
-from mminline.engine.errors import exit_on_bad_input, readable_errors
-from mminline.engine.launch import share_images
+from mminline.engine.errors import exit_on_bad_input, exit_on_sigterm, readable_errors
+from mminline.engine.launch import choose_device, share_images
 from mminline.engine.options import add_precision, make_parser
 from mminline.large import FullSizePredictor
 from mminline.predictions import find_images
@@ -94,28 +94,28 @@ def build_predictor(config: Config, args: argparse.Namespace) -> Predictor:
 
 def infer(images: list[Path], predictor: Predictor, args: argparse.Namespace) -> bool:
     """Do everything that was asked for; return whether nothing was skipped."""
-    with share_images(args.launcher) as is_first:
+    with exit_on_bad_input(), share_images(args.launcher) as is_first:
         if not is_first:
             inference.assist(images[0], predictor.model)
             return True
-        with exit_on_bad_input():
-            if inference.writes_class_map(args):
-                inference.write_class_map(images[0], predictor.model, args.out)
-                return True
-            if inference.is_video(images[0]):
-                done, total = inference.infer_video(images[0], predictor, args.out)
-            else:
-                done, total = inference.infer_images(images, predictor, args.out)
+        if inference.writes_class_map(args):
+            inference.write_class_map(images[0], predictor.model, args.out)
+            return True
+        if inference.is_video(images[0]):
+            done, total = inference.infer_video(images[0], predictor, args.out)
+        else:
+            done, total = inference.infer_images(images, predictor, args.out)
     print(f'{done} of {total} done, {total - done} skipped: {args.out}')
     return done == total
 
 
 def main() -> None:
     args = parse_args()
-    with readable_errors(args.out):
+    with exit_on_sigterm(), readable_errors(args.out):
         with exit_on_bad_input():
             config = read_config(args.config, args.cfg_options)
             images = find_images(args.source)
+            args.device = choose_device(args.device, args.launcher)
             inference.check_options(config, args)
             predictor = build_predictor(config, args)
         complete = infer(images, predictor, args)

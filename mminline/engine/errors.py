@@ -1,6 +1,7 @@
 """Errors that a user can act on, as one sentence at the end of a program."""
 
 import contextlib
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,3 +40,20 @@ def readable_errors(folder: str | Path) -> Iterator[None]:
         sys.exit(f'{error}. {FROM_SCRATCH}')
     except (FileNotFoundError, IncompleteCheckpointError, UnsafeCheckpointError) as error:
         sys.exit(str(error))
+
+
+@contextlib.contextmanager
+def exit_on_sigterm() -> Iterator[None]:
+    """Let SIGTERM end the program as an error does, so that unfinished files are removed.
+
+    torchrun sends it to all processes when one of them has ended. To be used in the main thread.
+    """
+
+    def leave(*_: object) -> None:
+        sys.exit('Ended by SIGTERM, which torchrun sends when another process has ended.')
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

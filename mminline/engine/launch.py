@@ -55,9 +55,31 @@ def join_without_gpu(config: Config) -> None:
         config.strategy = dict(strategy, model_wrapper=wrapper)
 
 
+def choose_device(device: str, launcher: str) -> str:
+    """Choose the GPU of each process of a launcher: without a number, all would take the first.
+
+    Args:
+        device: Where to run; 'cuda' for a GPU of its own, other names stay.
+        launcher: 'none' or one of ``LAUNCHERS``.
+    """
+    if launcher == 'none' or device != 'cuda':
+        return device
+    number, count = int(os.environ.get('LOCAL_RANK', 0)), torch.cuda.device_count()
+    if number >= count:
+        raise ValueError(
+            f'--launcher {launcher} needs a GPU for each process, and there are {count} for at '
+            f'least {number + 1} processes: start fewer, or use --device cpu.'
+        )
+    torch.cuda.set_device(number)  # what processes exchange goes through the current one
+    return f'cuda:{number}'
+
+
 @contextlib.contextmanager
 def share_images(launcher: str) -> Iterator[bool]:
     """Let the processes of a launcher share each image, a slab of rows each.
+
+    An error that a user can act on ends the program. It is named once, by the process that has it
+    first: a damaged part of a file is found by the process whose rows lie there.
 
     Args:
         launcher: 'pytorch', or 'none' for a process that is alone.
@@ -68,10 +90,21 @@ def share_images(launcher: str) -> Iterator[bool]:
     if launcher == 'none':
         yield True
         return
-    torch.distributed.init_process_group()
+    store, rank, count = next(torch.distributed.rendezvous('env://'))
+    torch.distributed.init_process_group(store=store, rank=rank, world_size=count)
     try:
         with spatial_parallel():
-            yield torch.distributed.get_rank() == 0
+            yield rank == 0
     except LostProcessError as error:
         sys.exit(str(error))
+    except (OSError, ValueError) as error:
+        sys.exit(str(error) if _is_first_to_fail(store) else 1)
     torch.distributed.destroy_process_group()
+
+
+def _is_first_to_fail(store: torch.distributed.Store) -> bool:
+    """Whether no other process has named an error: all may have the same one."""
+    try:
+        return store.add('mminline/errors', 1) == 1
+    except RuntimeError:  # without torchrun, the first process keeps the store, and it may be gone
+        return True

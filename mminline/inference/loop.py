@@ -9,6 +9,7 @@ from mmengine.utils import ProgressBar
 
 from ..apis import Predictor
 from ..engine.stopwatch import Stopwatch
+from ..execution.slabs import is_parallel
 
 
 def infer(
@@ -43,6 +44,8 @@ def infer(
                 keep(name, picture_HWC)
             done += 1
         except Exception as error:  # no image may keep the others from being done
+            if is_parallel():  # then there is one, and the other processes cannot go on
+                raise
             print(f'\nSkipped {name}: {error}', file=sys.stderr)
         progress.update()
     print()

@@ -7,7 +7,8 @@ from mmengine.config import Config
 
 from ..engine.data import check_checkpoint
 from ..engine.launch import check_launcher
-from ..large.writers import WRITERS
+from ..large.writers import WRITERS, check_output
+from ..predictions import check_folder
 from .videos import is_video
 
 
@@ -47,6 +48,7 @@ def _check_out(config: Config, args: argparse.Namespace) -> None:
             raise ValueError(f'--out has to be a folder, and {out} is a file.')
         if out.suffix.lower() in WRITERS and not out.is_dir():
             raise ValueError(f'--out {out} is a file for a class map, which needs --full-size.')
+        check_folder(out)
         return
     if config.default_scope != 'mmseg':
         raise ValueError(f'--out {out} is for class maps: name a folder for a detector.')
@@ -54,6 +56,7 @@ def _check_out(config: Config, args: argparse.Namespace) -> None:
         raise ValueError(f'--out {out} is for a single image: name a folder for {args.source}.')
     if args.large == 'off':
         raise ValueError(f'--out {out} is written in parts: leave --large off out.')
+    check_output(out)
 
 
 def _check_device(device: str) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from mmengine.structures import BaseDataElement
@@ -45,7 +46,9 @@ class ModelImage:
             width: Columns; None for those of the padded image.
         """
         width = width or self.padded_shape[1]
-        band_HWC = torch.tensor(self.pixels[top : min(bottom, self.shape[0])])
+        # Contiguous, because tensors cannot go backwards, as ``image[..., ::-1]`` does.
+        band_HWC = np.ascontiguousarray(self.pixels[top : min(bottom, self.shape[0])])
+        band_HWC = torch.tensor(band_HWC)
         # The preprocessors may pad what they get, and want samples to note that in.
         data = dict(inputs=[band_HWC.permute(2, 0, 1)], data_samples=[BaseDataElement()])
         band_1CHW = self._preprocess(data, training=False)['inputs']

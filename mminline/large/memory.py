@@ -1,8 +1,7 @@
-"""Memory: how much is free, how much a tile takes, and the tiles that follow from it."""
+"""Memory: how much a tile takes, and the tiles that follow from it."""
 
 import math
 import weakref
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -10,6 +9,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
+from .free_memory import free_bytes
 from .halo import Part, random_strip
 from .tiles import UNIT, Maps
 
@@ -98,14 +98,3 @@ def choose_tile_shape(
 def tile_budget(device: torch.device) -> int:
     """Memory for a tile: 2 GB, or half of what is free."""
     return min(TILE_BYTES, free_bytes(device) // 2)
-
-
-def free_bytes(device: torch.device) -> int:
-    """Memory that can still be used on a device."""
-    if device.type == 'cuda':
-        return torch.cuda.mem_get_info(device)[0]
-    for line in Path('/proc/meminfo').read_text().splitlines():
-        name, value = line.split(':')
-        if name == 'MemAvailable':
-            return 1024 * int(value.split()[0])
-    raise RuntimeError('/proc/meminfo does not say how much memory is available')

@@ -15,7 +15,7 @@ from .memory import bytes_per_pixel, choose_tile_shape, tile_budget
 from .segmentor import TiledSegmentor, predict_bands
 from .shared import bring_together, fetch_halo
 from .tiles import UNIT, Maps
-from .writers import check_suffix, save_class_map
+from .writers import check_output, save_class_map
 
 
 @torch.inference_mode()
@@ -95,4 +95,4 @@ def _check(model: nn.Module, band_rows: int | None, out: str | Path | None) -> N
     if out is not None:
         if not is_segmentor(model):
             raise ValueError(f'out is for class maps of segmentors, got out={str(out)!r}')
-        check_suffix(Path(out))
+        check_output(Path(out))

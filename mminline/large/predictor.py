@@ -14,8 +14,9 @@ from torch import nn
 from ..apis import Predictor, build_test_pipeline
 from .backbone import compute_maps
 from .errors import CannotCutError
+from .free_memory import free_bytes
 from .image import ModelImage
-from .memory import free_bytes, ordinary_bytes
+from .memory import ordinary_bytes
 from .predict import cut, is_segmentor, predict
 from .replaced import replaced
 from .tiles import UNIT

@@ -1,6 +1,7 @@
 """Image files, read in bands of rows where their format allows it."""
 
 import contextlib
+import functools
 import struct
 from pathlib import Path
 
@@ -64,13 +65,14 @@ class TiffImage:
             self._page = page = self._file.pages[0]
         except (TiffFileError, IndexError, struct.error) as error:
             raise ValueError(f'{path} cannot be read as a TIFF: {error}') from None
-        if page.dtype != np.uint8 or page.planarconfig != 1 or page.photometric not in (1, 2):
-            raise _Unreadable
         ends = np.add(page.dataoffsets, page.databytecounts)
         if not len(ends) or max(ends) > self.path.stat().st_size:
             raise ValueError(f'{path} cannot be read: it is cut off')
+        if page.dtype != np.uint8 or page.planarconfig != 1 or page.photometric not in (1, 2):
+            raise _Unreadable
         self.shape = (*page.shape[:2], 3)
-        self._decode(0)  # compressions that need another package are found now
+        # Compressions that need another package are found now.
+        self._decode(int(np.argmax(page.databytecounts)))
 
     def __getitem__(self, rows: slice) -> np.ndarray:
         top, bottom, _ = rows.indices(self.shape[0])
@@ -87,9 +89,18 @@ class TiffImage:
                 ]
         return band_HWC
 
+    @functools.cached_property
+    def _empty(self) -> np.ndarray:
+        """Pixels of a part that the file leaves out, as GDAL does with SPARSE_OK."""
+        nodata = self._page.nodata
+        value = nodata if 0 <= nodata <= 255 else 0
+        return np.full((*self._page.chunks[:2], 3), value, np.uint8)
+
     def _decode(self, index: int) -> np.ndarray:
         """Decode a tile or strip to colours, blue first."""
         page, file = self._page, self._file.filehandle
+        if not page.databytecounts[index]:
+            return self._empty
         file.seek(page.dataoffsets[index])
         data = file.read(page.databytecounts[index])
         try:

@@ -1,13 +1,14 @@
 """Class maps written to a file band by band: PNG, tiled TIFF, or NumPy's format."""
 
-import contextlib
-import os
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
+
+from ..predictions import check_folder, whole_file
 
 TILE = 256
 
@@ -17,8 +18,7 @@ def save_class_map(
 ) -> Path:
     """Write bands of rows as they come.
 
-    The file gets its name when it is complete. If anything goes wrong before, a full disk or
-    Ctrl-C, nothing is left of it.
+    The file gets its name when it is complete, see ``whole_file``.
 
     Args:
         path: File; its suffix chooses the format: ``.png``, ``.tif`` or ``.tiff``, ``.npy``.
@@ -28,16 +28,8 @@ def save_class_map(
     """
     path = Path(path)
     write = check_suffix(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f'.{path.name}.part')
-    try:
+    with whole_file(path) as unfinished:
         write(unfinished, bands, shape, dtype)
-        os.replace(unfinished, path)
-    except OSError as error:
-        raise OSError(f'{path} cannot be written: {error.strerror or error}') from error
-    finally:
-        with contextlib.suppress(OSError):
-            unfinished.unlink()
     return path
 
 
@@ -46,6 +38,19 @@ def check_suffix(path: Path) -> Callable:
     if path.suffix.lower() not in WRITERS:
         raise ValueError(f'a class map has to be a file {", ".join(WRITERS)}, got {path.name}')
     return WRITERS[path.suffix.lower()]
+
+
+def check_output(path: Path) -> None:
+    """Raise an error if a class map could not be written, before it is computed."""
+    write = check_suffix(path)
+    if path.is_dir():
+        raise ValueError(f'a class map has to be a file, and {path} is a folder')
+    if write is _write_tiff and find_spec('tifffile') is None:
+        raise ModuleNotFoundError(
+            f'{path} cannot be written without tifffile: pip install "mminline[large]", or choose '
+            '.png or .npy'
+        )
+    check_folder(path.parent)
 
 
 def _write_npy(

@@ -8,6 +8,7 @@ import cv2
 import numpy as np
 
 from .run_lengths import encode_mask
+from .whole_file import whole_file
 
 
 def save_instances(
@@ -57,9 +58,5 @@ def save_classes(path: str | Path, class_map_HW: np.ndarray, num_classes: int) -
 
 
 def _write(path: str | Path, content: bytes) -> None:
-    """Write a file in one piece: whoever reads it sees all of it or none."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f'.{path.name}.part')
-    part.write_bytes(content)
-    part.replace(path)
+    with whole_file(path) as unfinished:
+        unfinished.write_bytes(content)

@@ -6,6 +6,8 @@ from pathlib import Path
 import cv2
 import numpy as np
 
+from .whole_file import whole_file
+
 IMAGES = ('.bmp', '.jpeg', '.jpg', '.png', '.tif', '.tiff', '.webp')
 
 
@@ -40,6 +42,12 @@ def write_image(path: Path, picture_HWC: np.ndarray) -> None:
     """
     if path.suffix.lower() == '.npy':
         path = path.with_name(f'{path.name}.png')
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if not cv2.imwrite(str(path), picture_HWC):
-        raise OSError(f'{path} cannot be written')
+    # Encoded first: OpenCV may leave half a picture on a full disk, without an error.
+    try:
+        is_encoded, content = cv2.imencode(path.suffix, picture_HWC)
+    except cv2.error as error:
+        raise OSError(f'{path} cannot be written: {error}') from None
+    if not is_encoded:
+        raise OSError(f'{path} cannot be written: its format cannot hold the picture')
+    with whole_file(path) as unfinished:
+        unfinished.write_bytes(content.tobytes())

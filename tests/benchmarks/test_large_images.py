@@ -83,3 +83,50 @@ def test_what_would_take_too_long_or_too_much_is_left_out(measured, large_images
     # Ours in parts is what the table is about: it is measured in any case.
     assert 'skipped' not in found[large_images.PARTS]
     assert 'would take at least 120 s' in large_images.large_table([small, large])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('shape', [(64, 64), (200, 333)])
+def test_a_sliding_window_gives_the_classes_of_mmseg(large_images, shape, monkeypatch):
+    import builders
+    from runners import ClassMap, SlidingClassMap
+
+    monkeypatch.setattr(SlidingClassMap, 'CROP', 96)
+    config = 'semantic-fpn_inline-pvt-t_40k_ade20k-512x512.py'
+    theirs = dict(mode='slide', crop_size=(96, 96), stride=(64, 64))
+    (pixels_HWC,) = builders.random_pixels(*shape)
+
+    expected = ClassMap(lambda: builders.segmentor(config, **theirs))(pixels_HWC)
+
+    assert len(expected.unique()) > 1
+    found = SlidingClassMap(lambda: builders.segmentor(config))(pixels_HWC)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ('memory', 'title'), [('peak_bytes', 'one call'), ('process_bytes', 'the process')]
+)
+def test_the_figure_draws_the_memory_of_its_title(
+    large_images, memory, title, tmp_path, monkeypatch
+):
+    import plots
+
+    drawn = []
+    monkeypatch.setattr(plots.Figure, 'savefig', lambda figure, *_, **__: drawn.append(figure))
+    row = dict(name='ours', median=1.0, peak_bytes=2e9, process_bytes=3e9)
+
+    plots.plot_growth([dict(shape=[64, 64], candidates=[row])], tmp_path / 'a.png', memory)
+
+    axes = drawn[0].axes[1]
+    assert axes.lines[0].get_ydata() == pytest.approx([row[memory] / 1e9])
+    assert axes.get_title() == f'Peak memory of {title}'
+
+
+def test_the_time_limit_is_that_of_the_command_unless_given(large_images):
+    import options
+    from cases import BENCHMARKS
+
+    assert BENCHMARKS['large'].time_limit == 1500
+    assert BENCHMARKS['large'].defaults['sides'] == [2048, 4096, 8192, 16384]
+    assert options.parse(['large'], '').time_limit is None
+    assert options.parse(['large', '--time-limit', '7'], '').time_limit == 7

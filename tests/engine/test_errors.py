@@ -1,10 +1,13 @@
 """Errors that end a program with a sentence, and those that keep their traceback."""
 
+import os
+import signal
+
 import pytest
 
 from mminline.apis import IncompleteCheckpointError
 from mminline.checkpoints import UnsafeCheckpointError
-from mminline.engine.errors import exit_on_bad_input, readable_errors
+from mminline.engine.errors import exit_on_bad_input, exit_on_sigterm, readable_errors
 
 
 @pytest.mark.parametrize(
@@ -40,3 +43,17 @@ def test_bad_input_ends_with_a_sentence_and_bugs_do_not():
         raise ValueError('has to be odd')
     with pytest.raises(TypeError), exit_on_bad_input():
         raise TypeError('a bug')
+
+
+def test_sigterm_ends_the_program_through_its_finally():
+    before, cleaned = signal.getsignal(signal.SIGTERM), []
+
+    with pytest.raises(SystemExit, match='Ended by SIGTERM'), exit_on_sigterm():
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            signal.pause()
+        finally:
+            cleaned.append(True)
+
+    assert cleaned
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -1,15 +1,14 @@
 """Predictions for images that several processes share."""
 
-import os
-import signal
-
 import numpy as np
 import torch.distributed as dist
 from mmengine.structures import InstanceData
 from torch import nn
 
 import mminline
+from helpers.double_precision import double_precision
 from helpers.large_models import DETECTORS, build_detector, build_segmentor, random_image
+from helpers.lost_peer import end_here, seconds_since_end
 from mminline import large
 from mminline.execution.slabs import LostProcessError
 
@@ -17,11 +16,11 @@ SIZES = ((160, 96), (203, 157))
 
 
 def build(kind: str) -> nn.Module:
-    return build_detector(kind) if kind in DETECTORS else build_segmentor(kind)
+    return build_detector(kind).double() if kind in DETECTORS else build_segmentor(kind)
 
 
 def predict_shared(rank: int, kinds: list[str]) -> dict[tuple, np.ndarray | InstanceData | None]:
-    """Predict with each kind of model, by two and by three processes."""
+    """Predict with each kind of model in float64, by two and by three processes."""
     groups = {count: dist.new_group(list(range(count))) for count in (2, 3)}
     results = {}
     for kind in kinds:
@@ -29,23 +28,23 @@ def predict_shared(rank: int, kinds: list[str]) -> dict[tuple, np.ndarray | Inst
         for size in SIZES:
             for count, group in groups.items():
                 if rank < count:
-                    with mminline.spatial_parallel(group):
+                    with double_precision(), mminline.spatial_parallel(group):
                         result = large.predict(model, random_image(*size), band_rows=64)
                     results[kind, size, count] = result
     return results
 
 
-def lose_peer(rank: int, kind: str, folder: str) -> str:
-    """Message of a process whose peer is killed before it sends what it found."""
+def lose_peer(rank: int, kind: str, folder: str) -> tuple[str, float]:
+    """Message of a process whose peer is killed before it sends what it found, and its time."""
     model = build(kind)
 
     def report(part: str, done: int, total: int) -> None:
         if rank == 1 and part != 'backbone':
-            os.kill(os.getpid(), signal.SIGKILL)
+            end_here(folder)
 
     out = None if kind in DETECTORS else f'{folder}/classes.png'
-    with mminline.spatial_parallel():
+    with double_precision(), mminline.spatial_parallel():
         try:
             large.predict(model, random_image(160, 96), out=out, report=report)
         except LostProcessError as error:
-            return str(error)
+            return str(error), seconds_since_end(folder)

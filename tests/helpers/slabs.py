@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from unittest.mock import patch
@@ -15,6 +14,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import mminline
+from helpers.lost_peer import end_here, seconds_since_end
 from helpers.tiny import build, image
 from mminline import execution
 from mminline.execution import cache, decision, slabs
@@ -217,17 +217,17 @@ def list_refusals(rank: int) -> dict[str, str]:
     return messages
 
 
-def lose_peer(rank: int) -> str:
-    """Message of a process whose peer is killed while they share an image."""
+def lose_peer(rank: int, folder: str) -> tuple[str, float]:
+    """Message of a process whose peer is killed while they share an image, and its time."""
     model, images = build(InLinePVT), image(1, 3, 64, 64)
     with mminline.spatial_parallel():
         model(images)
         if rank == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
+            end_here(folder)
         try:
             model(images)[-1].sum().backward()
         except slabs.LostProcessError as error:
-            return str(error)
+            return str(error), seconds_since_end(folder)
 
 
 def look_around(rank: int) -> tuple[Tensor, Tensor]:

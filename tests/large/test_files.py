@@ -108,6 +108,39 @@ def test_a_tiff_that_is_cut_off_is_refused_before_anything_runs(tmp_path, kind):
             open_image(path)
 
 
+@pytest.mark.parametrize(('nodata', 'value'), [(None, 0), ('7', 7), ('-9999', 0)])
+@pytest.mark.parametrize('kind', TIFFS)
+@pytest.mark.parametrize('missing', [0, 1])
+def test_parts_that_a_tiff_leaves_out_are_filled(tmp_path, kind, missing, nodata, value):
+    # GDAL writes them with SPARSE_OK, by an offset and a size of zero.
+    path, image = tmp_path / 'image.tif', random_image(210, 130)
+    tags = [(42113, 's', 0, nodata, True)] if nodata else []
+    tifffile.imwrite(path, image[..., ::-1], photometric='rgb', extratags=tags, **TIFFS[kind])
+    with tifffile.TiffFile(path, mode='r+') as file:
+        page = file.pages[0]
+        height, width = page.chunks[:2]
+        offsets, counts = list(page.dataoffsets), list(page.databytecounts)
+        offsets[missing] = counts[missing] = 0
+        names = 'TileOffsets', 'TileByteCounts', 'StripOffsets', 'StripByteCounts'
+        for tag in (page.tags[name] for name in names if name in page.tags):
+            tag.overwrite(offsets if 'Offsets' in tag.name else counts)
+
+    columns = -(-130 // width)
+    top, left = missing // columns * height, missing % columns * width
+    image[top : top + height, left : left + width] = value
+    np.testing.assert_array_equal(open_image(path)[0:210], image)
+
+
+def test_a_tiff_for_opencv_that_is_cut_off_is_refused_too(tmp_path):
+    path = tmp_path / 'image.tif'
+    deep = random_image(210, 130).astype(np.uint16)
+    tifffile.imwrite(path, deep, photometric='rgb', tile=(64, 64))
+    path.write_bytes(path.read_bytes()[:-100])
+
+    with pytest.raises(ValueError, match=r'image\.tif cannot be read: it is cut off'):
+        open_image(path)
+
+
 def test_damaged_pixels_are_named(tmp_path):
     path = tmp_path / 'image.tif'
     tifffile.imwrite(path, random_image(210, 130), photometric='rgb', **TIFFS['compressed'])

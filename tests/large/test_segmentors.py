@@ -1,5 +1,7 @@
 """Class maps in parts against those of the whole image at once."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -189,6 +191,36 @@ def test_resizing_by_the_size_of_the_map_is_refused():
 def test_a_bad_argument_is_named(semantic_fpn, image, options, message):
     with pytest.raises(ValueError, match=message):
         predict(semantic_fpn, image, **options)
+
+
+@pytest.mark.parametrize(
+    ('out', 'error', 'message'),
+    [
+        ('maps.npy', ValueError, r'has to be a file, and .*maps\.npy is a folder'),
+        ('map.tif', ModuleNotFoundError, r'map\.tif cannot be written without tifffile: pip'),
+        ('file/map.png', OSError, 'files cannot be written to .*file: Not a directory'),
+    ],
+)
+def test_an_output_that_cannot_be_written_is_named_before_anything_runs(
+    semantic_fpn, out, error, message, tmp_path, monkeypatch
+):
+    (tmp_path / 'maps.npy').mkdir()
+    (tmp_path / 'file').write_text('no folder')
+    monkeypatch.setitem(sys.modules, 'tifffile', None)  # as if it were not installed
+    steps = []
+
+    with pytest.raises(error, match=message):
+        predict(semantic_fpn, random_image(64, 64), out=tmp_path / out, report=steps.append)
+
+    assert steps == []
+
+
+def test_colours_in_the_other_order_may_be_a_view(semantic_fpn):
+    image = random_image(64, 96)
+
+    expected = predict(semantic_fpn, image[..., ::-1].copy())
+
+    np.testing.assert_array_equal(predict(semantic_fpn, image[..., ::-1]), expected)
 
 
 def test_progress_is_reported(semantic_fpn):

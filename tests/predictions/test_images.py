@@ -39,7 +39,7 @@ def test_a_picture_is_read_as_it_was_written(tmp_path, name, written):
 
 
 def test_a_picture_that_cannot_be_written_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(cv2, 'imwrite', lambda *_: False)
+    monkeypatch.setattr(cv2, 'imencode', lambda *_: (False, None))
 
     with pytest.raises(OSError, match=r'a\.png cannot be written'):
         write_image(tmp_path / 'a.png', np.zeros((2, 2, 3), np.uint8))

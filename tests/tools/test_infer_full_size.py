@@ -108,10 +108,13 @@ def test_what_does_not_fit_is_computed_in_parts(infer, monkeypatch):
             ['photo.png', '--full-size', '--out', 'a.png', '--large', 'off'],
             'is written in parts',
         ),
+        ('segmentor', ['photo.png', '--full-size', '--out', 'maps.npy'], 'maps.npy is a folder'),
+        ('segmentor', ['photo.png', '--out', 'cut.png/results'], 'cannot be written to'),
     ],
 )
 def test_a_bad_argument_is_named(infer, kind, arguments, message):
     Path('cut.png').write_bytes(Path('photo.png').read_bytes()[:100])
+    Path('maps.npy').mkdir()
 
     assert message in infer(kind, *arguments)[0]
     assert not Path('a.png').exists()
