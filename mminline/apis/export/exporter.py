@@ -109,7 +109,7 @@ def export_model(
     dynamic = what == 'detector' if dynamic is None else dynamic
     unchecked = path.with_name(f'.part.{path.name}')
     try:
-        metadata = describe(model, module, what)
+        metadata = describe(model, module, what, shape, dynamic)
         _write(module, metadata, unchecked, path, kind, shape, dynamic, verbose)
         run = open_graph(unchecked, kind)
         if what == 'detector':
