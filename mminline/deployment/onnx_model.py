@@ -13,6 +13,8 @@ from .masks import paste_masks, resize_masks
 from .resizing import resize
 
 TASKS = ('detector', 'segmentor')
+# Least side of an image for files that do not say it: those of earlier versions.
+SMALLEST = 32
 
 
 class Instances(NamedTuple):
@@ -83,7 +85,7 @@ class OnnxModel:
             )
 
     def _check_size(self, size: tuple[int, int]) -> None:
-        """Raise if the file is for images of another size."""
+        """Raise if the file is for images of another size, or for larger ones."""
         fixed = self.session.get_inputs()[0].shape[2:]  # open sides have names
         if any(
             isinstance(side, int) and side != own for side, own in zip(fixed, size, strict=True)
@@ -91,6 +93,12 @@ class OnnxModel:
             raise ValueError(
                 f'the file takes images of {fixed[0]} x {fixed[1]}, got {size[0]} x {size[1]}: '
                 'export it with --dynamic, and without --no-dynamic'
+            )
+        smallest = self.metadata.get('smallest_side', SMALLEST)
+        if min(size) < smallest:
+            raise ValueError(
+                f'an image has to be at least {smallest} x {smallest} px for this file, resized it '
+                f'is {size[0]} x {size[1]}'
             )
 
     @property

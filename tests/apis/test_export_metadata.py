@@ -43,15 +43,20 @@ def test_a_segmentor_says_what_its_input_is(normalize, dynamic, preprocessor, wo
 
     assert json.loads(metadata['mminline.input']) == words
     assert json.loads(metadata['mminline.normalized']) is normalize
+    assert json.loads(metadata['mminline.smallest_side']) == 8  # of two stages
 
 
-def test_a_detector_takes_one_image(shapes):
-    model = tiny_detectors.build(tiny_detectors.retinanet(), shapes)
+@pytest.mark.parametrize(('divisor', 'smallest'), [(32, 1), (1, 8)])
+def test_a_detector_takes_one_image_of_any_size_if_it_is_padded(shapes, divisor, smallest):
+    config = tiny_detectors.retinanet()
+    config.model.data_preprocessor.pad_size_divisor = divisor
+    model = tiny_detectors.build(config, shapes)
 
     metadata = describe(model, DetectorModel(model), 'detector', (64, 96), True)
 
     words = 'RGB values from 0 to 255, float32, (1, 3, height, width)'
     assert json.loads(metadata['mminline.input']) == words
+    assert json.loads(metadata['mminline.smallest_side']) == smallest
 
 
 @pytest.mark.parametrize('bgr_to_rgb', [False, True])

@@ -12,7 +12,7 @@ from torch import nn
 from . import tracing
 from .checking import OPEN_SHAPES, BatchShape, check_detector_file, check_file, time_in_turn
 from .detector import DetectorModel, set_thresholds
-from .detector_checking import SIZES
+from .detector_checking import open_sizes_of
 from .files import FORMATS, ExportError, Run, missing_packages, open_graph, write_graph
 from .image_model import ImageModel, choose_part
 from .metadata import describe
@@ -114,7 +114,7 @@ def export_model(
         run = open_graph(unchecked, kind)
         if what == 'detector':
             reference = DetectorReference(model)
-            sizes = list(dict.fromkeys([tuple(shape), *(SIZES if dynamic else ())]))
+            sizes = list(dict.fromkeys([tuple(shape), *(open_sizes_of(module) if dynamic else ())]))
             differences = check_detector_file(path, module, run, reference, sizes, verbose)
         else:
             reference = module

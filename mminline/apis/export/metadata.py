@@ -40,6 +40,7 @@ def describe(
         version=__version__,
         what=what,
         input=f'{module.pixels.describe()}, float32, ({", ".join(map(str, sizes.values()))})',
+        smallest_side=module.smallest_side,
         normalized=module.pixels.normalize,
         classes=_plain(meta.get('classes')),
         palette=_plain(meta.get('palette')),
