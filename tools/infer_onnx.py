@@ -40,7 +40,8 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument(
         '--score-thr',
         type=float,
-        help=f'leave out objects with a lower score (detectors; default: {SCORE_THR})',
+        help=f'leave out objects with a lower score, whatever the threshold of the file '
+        f'(detectors; default: {SCORE_THR})',
     )
     parser.add_argument(
         '--threads', type=int, default=0, help='threads of onnxruntime (default: one a core)'

@@ -38,11 +38,12 @@ class OnnxModel:
 
     Args:
         path: The file.
-        score_thr: Detected objects with a lower score are left out.
+        score_thr: Detected objects with a lower score are left out, whatever threshold the file
+            was exported with; None for that threshold.
         threads: Threads of onnxruntime; 0 for one a core.
     """
 
-    def __init__(self, path: str | Path, score_thr: float = 0.3, threads: int = 0) -> None:
+    def __init__(self, path: str | Path, score_thr: float | None = 0.3, threads: int = 0) -> None:
         import onnxruntime  # optional: pip install "mminline[export]"
 
         options = onnxruntime.SessionOptions()
@@ -113,6 +114,8 @@ class OnnxModel:
         rgb_CHW = resized_HWC[..., ::-1].transpose(2, 0, 1)
         inputs = {'image': rgb_CHW[None].astype(np.float32)}
         if self.is_detector:
+            if self.score_thr is not None and self.score_thr < self.metadata['thresholds']['score']:
+                inputs['score_threshold'] = np.array([self.score_thr], np.float32)
             return self._as_instances(self.session.run(None, inputs), *sizes)
         if sizes[0] == sizes[1]:
             (class_map,) = self.session.run(['class_map'], inputs)
@@ -125,7 +128,7 @@ class OnnxModel:
     ) -> Instances:
         """Bring detections from the resized image to the image."""
         dets, labels, *masks = outputs
-        kept = dets[:, 4] >= self.score_thr
+        kept = dets[:, 4] >= (-np.inf if self.score_thr is None else self.score_thr)
         boxes, scores = dets[kept, :4], dets[kept, 4]
         ratios = [side / resized for side, resized in zip(size, input_size, strict=True)]
         boxes = boxes * np.array([*ratios[::-1], *ratios[::-1]], np.float32)

@@ -9,6 +9,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from mminline.deployment import OnnxModel
+
 FOUND = np.array([[0, 0, 9, 9, 0.9], [5, 5, 20, 20, 0.4], [2, 2, 8, 8, 0.1]], np.float32)
 METADATA = dict(
     classes=['a', 'b', 'c'],
@@ -103,3 +105,15 @@ def test_odd_images_of_a_folder_are_named_and_the_others_done(
     assert f'{4 - len(skipped)} of 4 done, {len(skipped)} skipped' in printed.out
     pictures = {path.name for path in (tmp_path / 'out' / 'pictures').iterdir()}
     assert pictures == {path.name for path in photos.iterdir()} - skipped.keys()
+
+
+@pytest.mark.parametrize(('score_thr', 'count'), [(0.95, 0), (0.5, 1), (0.3, 2), (0.05, 3)])
+def test_the_threshold_of_the_file_may_be_undercut(detector, score_thr, count):
+    found = OnnxModel(detector, score_thr).predict(np.zeros((60, 80, 3), np.uint8))
+
+    assert len(found.boxes) == len(found.labels) == count
+    np.testing.assert_array_equal(found.scores, FOUND[:count, 4])
+
+
+def test_the_threshold_of_the_file_is_used_if_no_other_is_wanted(detector):
+    assert len(OnnxModel(detector, None).predict(np.zeros((60, 80, 3), np.uint8)).boxes) == 2
