@@ -90,7 +90,8 @@ setup(
         'onedl': ONEDL,
         # Later openxlab insists on setuptools 60.
         'mim': [*OPENMMLAB, 'openmim>=0.3.9', 'openxlab<0.0.12'],
-        'timm': ['timm>=1.0.15', 'torchvision'],  # the oldest that was tried
+        # Before 1.0.26, timm runs the code of a file that checkpoint_path names.
+        'timm': ['timm>=1.0.26', 'torchvision'],
         'tensorboard': ['tensorboard'],
         'export': ['onnx', 'onnxscript', 'onnxruntime', 'opencv-python'],
         'large': ['tifffile'],  # TIFF in bands
