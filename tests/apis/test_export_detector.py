@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from helpers import tiny_detectors
-from mminline.apis.export import ExportedFile, ExportError, evaluate, export_model
+from mminline.apis import init_model
+from mminline.apis.export import ExportedFile, ExportError, evaluate, export_model, exporter
 from mminline.apis.export.checking import check_detector_file
 from mminline.apis.export.detector import DetectorModel
 from mminline.apis.export.detector_checking import SIZES, mosaic
@@ -90,6 +91,19 @@ def test_an_image_without_objects_gives_none(exported):
     ):
         dets, labels, masks = session.run(None, inputs)
         assert (dets.shape, labels.shape, masks.shape) == ((0, 5), (0,), (0, 28, 28))
+
+
+def test_a_file_is_timed_against_the_faster_form_of_mmdet(monkeypatch):
+    timed = []
+    monkeypatch.setattr(exporter, 'time_in_turn', lambda reference, *rest: timed.append(reference))
+    model = init_model(tiny_detectors.mask_rcnn(), device='cpu', fast=False)
+    file = ExportedFile(Path('a.onnx'), model, None, DetectorReference(model), None, {})
+    file.time((64, 96), rounds=1)
+
+    def replaced(model):
+        return [name for name, part in model.named_modules() if 'forward' in vars(part)]
+
+    assert replaced(timed[0].model) and not replaced(model)
 
 
 def test_regions_cut_half_a_pixel_away_fail_the_comparison(exported, tmp_path):

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from ..acceleration import accelerate
 from . import tracing
 from .checking import OPEN_SHAPES, BatchShape, check_detector_file, check_file, time_in_turn
 from .detector import DetectorModel, set_thresholds
@@ -43,8 +44,13 @@ class ExportedFile(NamedTuple):
     differences: dict[BatchShape, float]
 
     def time(self, shape: tuple[int, int], rounds: int) -> tuple[float, float]:
-        """Return median seconds of the file and of PyTorch for one image, taking turns."""
-        return time_in_turn(self.reference, self.run, shape, rounds)
+        """Return median seconds of the file and of PyTorch for one image, taking turns.
+
+        PyTorch runs with the faster neck and heads that ``init_model`` gives to models.
+        """
+        reference = copy.deepcopy(self.reference)
+        accelerate(getattr(reference, 'model', reference))
+        return time_in_turn(reference, self.run, shape, rounds)
 
 
 def export_model(
