@@ -51,10 +51,13 @@ def test_a_file_finds_what_mmdet_finds_at_any_size(exported):
 def test_a_file_ignores_padding_where_neck_and_heads_do(shapes, tmp_path):
     model = tiny_detectors.build(tiny_detectors.mask_rcnn(), shapes)
     ignore_padding(model)
-    exported = export_model(model, tmp_path / 'mask-rcnn.onnx', shape=(64, 96))
+    exported = export_model(model, tmp_path / 'mask-rcnn.onnx', shape=(64, 96), paste=True)
 
     assert any(size[1] % 32 for size in exported.differences)
     assert max(exported.differences.values()) == 0
+    masks = exported.run(mosaic((47, 70)))[2]  # pasted at a size that is open
+    assert masks.dtype == bool
+    assert masks.shape[1:] == (47, 70)
 
 
 def test_a_file_is_plain_onnx_that_knows_how_to_be_used(exported):
@@ -91,6 +94,26 @@ def test_an_image_without_objects_gives_none(exported):
     ):
         dets, labels, masks = session.run(None, inputs)
         assert (dets.shape, labels.shape, masks.shape) == ((0, 5), (0,), (0, 28, 28))
+
+
+def test_a_blank_image_gives_what_mmdet_gives(exported):
+    blank = torch.zeros(1, 3, 50, 70)
+    wanted = exported.reference(blank)
+    dets, labels, _ = exported.run(blank)
+
+    np.testing.assert_array_equal(labels, wanted.labels)
+    np.testing.assert_allclose(dets, wanted.dets, atol=1e-3)
+    assert len(exported.run(blank, float(dets[:, 4].max()))[0]) == 0
+
+
+@pytest.mark.parametrize('name', ['faster_rcnn', 'retinanet_deit'])
+def test_detectors_of_boxes_and_plain_transformers_can_be_exported(name, shapes, tmp_path):
+    model = tiny_detectors.build(getattr(tiny_detectors, name)(), shapes)
+
+    exported = export_model(model, tmp_path / 'a.onnx', shape=(70, 100), dynamic=False)
+
+    assert exported.differences == {(1, 70, 100): 0}
+    assert len(exported.run(mosaic((70, 100)))) == 2
 
 
 def test_a_file_is_timed_against_the_faster_form_of_mmdet(monkeypatch):
