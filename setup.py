@@ -93,7 +93,7 @@ setup(
         # Before 1.0.26, timm runs the code of a file that checkpoint_path names.
         'timm': ['timm>=1.0.26', 'torchvision'],
         'tensorboard': ['tensorboard'],
-        'export': ['onnx', 'onnxscript', 'onnxruntime', 'opencv-python'],
+        'export': ['onnx', 'onnxscript', 'onnxruntime>=1.17', 'opencv-python'],  # 1.17: opset 20
         'large': ['tifffile'],  # TIFF in bands
         'explore': ['gradio>=6.31', 'starlette', 'uvicorn', 'matplotlib'],  # page of explore.py
         'docs': ['mkdocs-material', 'mkdocstrings[python]'],

@@ -1,6 +1,6 @@
 """Run an exported detector or segmentor on your images, without torch and OpenMMLab.
 
-    pip install numpy opencv-python-headless onnxruntime
+    pip install numpy opencv-python-headless "onnxruntime>=1.17"
     python tools/infer_onnx.py mask-rcnn.onnx street.jpg
     python tools/infer_onnx.py mask-rcnn.onnx photos/ --out results --score-thr 0.5
 
