@@ -30,10 +30,10 @@ INSTALL := $(PYTHON) -E -s environment/install.py --stack $(STACK) \
 # config is read and the small ones learn and predict.
 STACK_TESTS := tests/test_registry.py tests/test_config_bases.py tests/test_compat.py \
 	tests/checkpoints tests/configs tests/tools/test_train.py tests/tools/test_mim.py \
-	tests/setup/test_steps.py
+	tests/timm_models/test_unsafe_weights.py tests/setup/test_steps.py
 FAST_STACK_TESTS := tests/test_registry.py tests/test_config_bases.py tests/test_compat.py \
 	tests/checkpoints tests/configs/test_configs.py tests/tools/test_mim.py \
-	tests/setup/test_steps.py -k 'not learns or nano or -t_'
+	tests/timm_models/test_unsafe_weights.py tests/setup/test_steps.py -k 'not learns or nano or -t_'
 
 # For the programs that Python starts in its turn.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV

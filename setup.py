@@ -80,7 +80,7 @@ setup(
     ],
     packages=find_packages(include=['mminline', 'mminline.*']),
     package_data={'mminline': ['py.typed']},
-    python_requires='>=3.10',
+    python_requires='>=3.11,<3.13',  # as environment/install.py
     install_requires=[
         'torch>=2.6',  # reads checkpoints safely, and skips what is not weights in them
         'numpy>=1.23',  # the oldest with wheels for Python 3.11
@@ -90,9 +90,10 @@ setup(
         'onedl': ONEDL,
         # Later openxlab insists on setuptools 60.
         'mim': [*OPENMMLAB, 'openmim>=0.3.9', 'openxlab<0.0.12'],
-        'timm': ['timm>=1.0.15', 'torchvision'],  # the oldest that was tried
+        # Before 1.0.26, timm runs the code of a file that checkpoint_path names.
+        'timm': ['timm>=1.0.26', 'torchvision'],
         'tensorboard': ['tensorboard'],
-        'export': ['onnx', 'onnxscript', 'onnxruntime', 'opencv-python'],
+        'export': ['onnx', 'onnxscript', 'onnxruntime>=1.17', 'opencv-python'],  # 1.17: opset 20
         'large': ['tifffile'],  # TIFF in bands
         'explore': ['gradio>=6.31', 'starlette', 'uvicorn', 'matplotlib'],  # page of explore.py
         'docs': ['mkdocs-material', 'mkdocstrings[python]'],

@@ -20,6 +20,8 @@ __all__ = [
 # Pictures and files of predictions (`visualization`, `predictions`) need numpy and OpenCV only, so
 # that exported models run where neither torch nor OpenMMLab is installed.
 _missing = find_missing()
+# First: the mixture may be what keeps the rest from being imported.
+warn_of_clash()
 if not _missing:
     from . import checkpoints, compat, config_bases, engine, execution, models
     from .execution import spatial_parallel
@@ -30,6 +32,3 @@ def __getattr__(name: str) -> object:
     if _missing and name in __all__:
         raise ModuleNotFoundError(explain_missing(name, _missing), name=_missing[0])
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-
-
-warn_of_clash()

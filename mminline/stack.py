@@ -5,7 +5,7 @@ import warnings
 from importlib.util import find_spec
 
 # Distributions of the same modules: the original ones and the maintained forks.
-CLASSIC = ('mmengine', 'mmcv', 'mmdet', 'mmsegmentation', 'openmim')
+CLASSIC = ('mmengine', 'mmcv', 'mmcv-lite', 'mmdet', 'mmsegmentation', 'openmim')
 FORKS = ('onedl-mmengine', 'onedl-mmcv', 'onedl-mmdetection', 'onedl-mmsegmentation', 'onedl-mim')
 CLASH_CURE = 'Uninstall all of them, then install one stack.'
 # What backbones need, and how to get it.
@@ -38,23 +38,25 @@ def _installed(names: tuple[str, ...]) -> list[str]:
 
 
 def describe_clash() -> str | None:
-    """Name the packages of two stacks that overwrite each other's modules; None if there are none.
+    """Name the packages that overwrite each other's modules; None if there are none.
 
-    The original mim works with the forks.
+    The original mim works with the forks, if theirs is not there.
     """
     forks = _installed(FORKS)
     # Metadata of installed packages is read from disk: only if it can matter.
     classic = _installed(CLASSIC) if forks else []
-    if not classic or classic == ['openmim']:
-        return None
-    return (
-        'Two stacks with the same modules are installed over each other: '
-        f'{", ".join(classic)} and {", ".join(forks)}.'
-    )
+    if classic and not (classic == ['openmim'] and 'onedl-mim' not in forks):
+        return (
+            'Two stacks with the same modules are installed over each other: '
+            f'{", ".join(classic)} and {", ".join(forks)}.'
+        )
+    if find_version('mmcv-lite') and find_version('mmcv'):
+        return 'mmcv and mmcv-lite have the same modules and are installed over each other.'
+    return None
 
 
 def warn_of_clash() -> None:
-    """Say so if two stacks are installed over each other, whoever imports mminline."""
+    """Say so if packages are installed over each other, whoever imports mminline."""
     if clash := describe_clash():
         warnings.warn(f'{clash} {CLASH_CURE}', stacklevel=3)
 

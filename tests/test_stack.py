@@ -59,7 +59,27 @@ def test_two_stacks_are_warned_of_with_the_cure(installed):
 
 
 @pytest.mark.parametrize(
-    'names', [('mmengine', 'mmcv', 'openmim'), ('openmim', 'onedl-mmengine', 'onedl-mmcv')]
+    ('names', 'found'),
+    [
+        (('openmim', 'onedl-mmengine', 'onedl-mim'), 'openmim and onedl-mmengine, onedl-mim'),
+        (('mmcv-lite', 'onedl-mmcv'), 'mmcv-lite and onedl-mmcv'),
+        (('mmengine', 'mmcv', 'mmcv-lite'), 'mmcv and mmcv-lite have the same modules'),
+    ],
+)
+def test_packages_that_share_a_module_are_warned_of(installed, names, found):
+    installed(*names)
+
+    with pytest.warns(UserWarning, match=found):
+        stack.warn_of_clash()
+
+
+@pytest.mark.parametrize(
+    'names',
+    [
+        ('mmengine', 'mmcv', 'openmim'),
+        ('mmengine', 'mmcv-lite'),
+        ('openmim', 'onedl-mmengine', 'onedl-mmcv'),
+    ],
 )
 def test_one_stack_is_not_warned_of(installed, names):
     installed(*names)
@@ -69,15 +89,28 @@ def test_one_stack_is_not_warned_of(installed, names):
         stack.warn_of_clash()
 
 
-def test_importing_mminline_warns_once(tmp_path):
-    # Distributions of both stacks, as pip leaves them.
+@pytest.fixture
+def both_stacks(tmp_path) -> str:
+    """Code that puts distributions of both stacks in sight, as pip leaves them."""
     for name in ('onedl_mmengine', 'mmengine'):
         folder = tmp_path / f'{name}-9.dist-info'
         folder.mkdir()
         (folder / 'METADATA').write_text(f'Metadata-Version: 2.1\nName: {name}\nVersion: 9\n')
-    code = f'import sys; sys.path.insert(0, {str(tmp_path)!r})\n'
+    return f'import sys; sys.path.insert(0, {str(tmp_path)!r})\n'
 
-    finished = python(code + hide('mmcv') + 'import mminline\nimport mminline.visualization')
+
+def test_importing_mminline_warns_once(both_stacks):
+    finished = python(both_stacks + hide('mmcv') + 'import mminline\nimport mminline.visualization')
 
     assert finished.returncode == 0, finished.stderr
     assert finished.stderr.count('Two stacks with the same modules') == 1
+
+
+def test_a_mixture_that_does_not_import_is_warned_of_first(both_stacks, tmp_path):
+    (tmp_path / 'mmengine').mkdir()
+    (tmp_path / 'mmengine' / '__init__.py').write_text('from . import half_of_another_version')
+
+    finished = python(both_stacks + 'import mminline')
+
+    assert 'half_of_another_version' in finished.stderr.splitlines()[-1]
+    assert 'Two stacks with the same modules' in finished.stderr

@@ -4,9 +4,10 @@
     python tools/check_env.py --device cuda --no-compile
 
 prints versions and devices, then troubles that are known with their cures, then a table: a block in
-every form and precision, its largest difference from explicit weights in float64 (relative to the
-standard deviation), and its time beside the same block with softmax attention. Half precision is
-that of autocast. The exit code is 0 if nothing serious is wrong.
+every form and precision, and blocks with windows and class tokens; the largest difference from
+explicit weights in float64 (relative to the standard deviation), and the time beside the same block
+with softmax attention. Half precision is that of autocast. The exit code is 0 if nothing serious is
+wrong.
 """
 
 import argparse
@@ -56,14 +57,14 @@ def print_troubles() -> bool:
 def print_forms(args: argparse.Namespace) -> bool:
     """Print a row for each form; return whether one of them is wrong or fails."""
     print(f'\nBlock of 64 channels, grid of {args.grid[0]} x {args.grid[1]}, on {args.device}:')
-    print(f'{"precision":12}{"form":14}{"difference":>12}{"ms":>10}')
+    print(f'{"precision":12}{"form":16}{"difference":>12}{"ms":>10}')
     is_bad = False
     for result in check_forms(args.device, tuple(args.grid), not args.no_compile):
         difference = '' if result.difference is None else f'{result.difference:.1e}'
         time = '' if result.milliseconds is None else f'{result.milliseconds:.2f}'
         verdict = '' if result.is_good else f'  {result.error or "WRONG"}'
         precision = str(result.dtype).removeprefix('torch.')
-        print(f'{precision:12}{result.form:14}{difference:>12}{time:>10}{verdict}', flush=True)
+        print(f'{precision:12}{result.form:16}{difference:>12}{time:>10}{verdict}', flush=True)
         is_bad |= not result.is_good
     return is_bad
 

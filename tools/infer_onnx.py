@@ -1,6 +1,6 @@
 """Run an exported detector or segmentor on your images, without torch and OpenMMLab.
 
-    pip install numpy opencv-python-headless onnxruntime
+    pip install numpy opencv-python-headless "onnxruntime>=1.17"
     python tools/infer_onnx.py mask-rcnn.onnx street.jpg
     python tools/infer_onnx.py mask-rcnn.onnx photos/ --out results --score-thr 0.5
 
@@ -40,7 +40,8 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument(
         '--score-thr',
         type=float,
-        help=f'leave out objects with a lower score (detectors; default: {SCORE_THR})',
+        help=f'leave out objects with a lower score, whatever the threshold of the file '
+        f'(detectors; default: {SCORE_THR})',
     )
     parser.add_argument(
         '--threads', type=int, default=0, help='threads of onnxruntime (default: one a core)'

@@ -18,6 +18,7 @@ from notebook_page import write_page
 SITE = Path(__file__).resolve().parent
 ROOT = SITE.parents[1]
 PAGES = ('*.md', 'docs/*.md', 'configs/README.md', 'benchmarks/README.md')
+BADGE = re.compile(r'^\[!\[.+\n', re.MULTILINE)
 LINK = re.compile(r'\]\(([^)#\s]+)|(?:src|href)="([^"#]+)"')
 
 
@@ -42,8 +43,9 @@ def gather(folder: Path) -> None:
             target = folder / path.relative_to(ROOT)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(path, target)
-    for page in folder.rglob('*.md'):  # notebooks are pages there
-        page.write_text(page.read_text().replace('.ipynb)', '.md)'))
+    for page in folder.rglob('*.md'):
+        text = BADGE.sub('', page.read_text())  # a browser would fetch their pictures
+        page.write_text(text.replace('.ipynb)', '.md)'))  # notebooks are pages there
     for notebook in ROOT.glob('docs/*.ipynb'):
         write_page(notebook, folder / 'docs' / f'{notebook.stem}.md')
     shutil.copytree(SITE / 'api', folder / 'api')

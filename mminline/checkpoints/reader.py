@@ -67,6 +67,11 @@ def read_file(
     path = Path(path).expanduser()
     if not path.is_file():
         raise FileNotFoundError(f'a checkpoint has to be a file, there is none at {path}')
+    if _is_safetensors(path):
+        raise ValueError(
+            f'a checkpoint has to be a whole file of torch.save, got {describe(path)}: '
+            f'{source or path}'
+        )
     allow_mmengine_checkpoints()
     strange = []
     try:
@@ -112,6 +117,8 @@ def describe(path: Path) -> str:
     size = f'{path.stat().st_size:,} bytes'
     if not head:
         return 'an empty file'
+    if _is_safetensors(path):
+        return f'one of safetensors ({size}; safetensors.torch.load_file reads it)'
     if head.startswith((b'<!doctype', b'<html', b'<head')):
         return f'a web page ({size})'
     if zipfile.is_zipfile(path):
@@ -121,6 +128,14 @@ def describe(path: Path) -> str:
     if head.startswith(b'\x80'):
         return f'a pickle that is cut off ({size})'
     return f'{size} of something else'
+
+
+def _is_safetensors(path: Path) -> bool:
+    """Whether a file begins with the length of a JSON header, and the header."""
+    with open(path, 'rb') as file:
+        start = file.read(9)
+    length = int.from_bytes(start[:8], 'little')
+    return start[8:] == b'{' and 0 < length < path.stat().st_size
 
 
 def _head(path: Path) -> bytes:

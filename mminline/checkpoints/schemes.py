@@ -60,11 +60,14 @@ def load_from_local(filename: str, map_location: Device = None) -> dict:
 
 
 @CheckpointLoader.register_scheme(prefixes=WEB, force=True)
-def load_from_http(filename: str, map_location: Device = None) -> dict:
-    """Load from the web, once for all processes of a machine."""
-    path = cache_folder() / Path(urllib.parse.urlparse(filename).path).name
+def load_from_http(
+    filename: str, map_location: Device = None, model_dir: str | None = None
+) -> dict:
+    """Load from the web, once for all processes of a machine; ``model_dir`` keeps the file."""
+    folder = Path(model_dir) if model_dir else cache_folder()
+    path = folder / Path(urllib.parse.urlparse(filename).path).name
     if not path.is_file():  # torch.hub would have kept it there, or a user without a network
-        path = download(filename)
+        path = download(filename, folder)
     return read_file(path, map_location, strict=True, source=f'{filename} (kept as {path})')
 
 
@@ -118,3 +121,8 @@ def load_from_pavi(filename: str, map_location: Device = None) -> dict:
 
 def _model(address: str) -> str:
     return address.partition('://')[2]
+
+
+# For code that calls mmengine's functions themselves.
+for _loader in (load_from_local, load_from_http):
+    setattr(mmengine.runner.checkpoint, _loader.__name__, _loader)

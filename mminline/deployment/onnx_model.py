@@ -13,6 +13,8 @@ from .masks import paste_masks, resize_masks
 from .resizing import resize
 
 TASKS = ('detector', 'segmentor')
+# Least side of an image for files that do not say it: those of earlier versions.
+SMALLEST = 32
 
 
 class Instances(NamedTuple):
@@ -36,11 +38,12 @@ class OnnxModel:
 
     Args:
         path: The file.
-        score_thr: Detected objects with a lower score are left out.
+        score_thr: Detected objects with a lower score are left out, whatever threshold the file
+            was exported with; None for that threshold.
         threads: Threads of onnxruntime; 0 for one a core.
     """
 
-    def __init__(self, path: str | Path, score_thr: float = 0.3, threads: int = 0) -> None:
+    def __init__(self, path: str | Path, score_thr: float | None = 0.3, threads: int = 0) -> None:
         import onnxruntime  # optional: pip install "mminline[export]"
 
         options = onnxruntime.SessionOptions()
@@ -83,7 +86,7 @@ class OnnxModel:
             )
 
     def _check_size(self, size: tuple[int, int]) -> None:
-        """Raise if the file is for images of another size."""
+        """Raise if the file is for images of another size, or for larger ones."""
         fixed = self.session.get_inputs()[0].shape[2:]  # open sides have names
         if any(
             isinstance(side, int) and side != own for side, own in zip(fixed, size, strict=True)
@@ -91,6 +94,12 @@ class OnnxModel:
             raise ValueError(
                 f'the file takes images of {fixed[0]} x {fixed[1]}, got {size[0]} x {size[1]}: '
                 'export it with --dynamic, and without --no-dynamic'
+            )
+        smallest = self.metadata.get('smallest_side', SMALLEST)
+        if min(size) < smallest:
+            raise ValueError(
+                f'an image has to be at least {smallest} x {smallest} px for this file, resized it '
+                f'is {size[0]} x {size[1]}'
             )
 
     @property
@@ -105,6 +114,8 @@ class OnnxModel:
         rgb_CHW = resized_HWC[..., ::-1].transpose(2, 0, 1)
         inputs = {'image': rgb_CHW[None].astype(np.float32)}
         if self.is_detector:
+            if self.score_thr is not None and self.score_thr < self.metadata['thresholds']['score']:
+                inputs['score_threshold'] = np.array([self.score_thr], np.float32)
             return self._as_instances(self.session.run(None, inputs), *sizes)
         if sizes[0] == sizes[1]:
             (class_map,) = self.session.run(['class_map'], inputs)
@@ -117,7 +128,7 @@ class OnnxModel:
     ) -> Instances:
         """Bring detections from the resized image to the image."""
         dets, labels, *masks = outputs
-        kept = dets[:, 4] >= self.score_thr
+        kept = dets[:, 4] >= (-np.inf if self.score_thr is None else self.score_thr)
         boxes, scores = dets[kept, :4], dets[kept, 4]
         ratios = [side / resized for side, resized in zip(size, input_size, strict=True)]
         boxes = boxes * np.array([*ratios[::-1], *ratios[::-1]], np.float32)

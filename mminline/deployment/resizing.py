@@ -27,4 +27,9 @@ def resize(image_HWC: np.ndarray, rule: Mapping) -> np.ndarray:
         scale = [int(side * factor + 0.5) for side in (width, height)]
     if tuple(scale) == (width, height):
         return image_HWC
+    if min(scale) < 1:
+        raise ValueError(
+            f'an image of {width} x {height} px cannot be resized: its shorter side would be less '
+            'than 1 px'
+        )
     return cv2.resize(image_HWC, tuple(scale), interpolation=cv2.INTER_LINEAR)

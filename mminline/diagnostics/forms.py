@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import functools
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -16,13 +17,21 @@ from ..layers import Block, InLineAttention, SoftmaxAttention
 CHANNELS, HEADS, MLP_RATIO = 64, 2, 4
 # Largest difference that rounding explains, relative to the standard deviation of the output.
 TOLERANCES = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
+WINDOW = 7
+# Layers that run otherwise than attention over a whole map.
+LAYERS = {
+    'window': lambda: InLineAttention(CHANNELS, HEADS, window_size=WINDOW, shifted=True),
+    'softmax window': lambda: SoftmaxAttention(CHANNELS, HEADS, window_size=WINDOW, shifted=True),
+    'class token': lambda: InLineAttention(CHANNELS, HEADS, num_extra_tokens=1),
+}
 
 
 class FormResult(NamedTuple):
     """Outcome of one form in one precision.
 
     Attributes:
-        form: Name of the form, or 'softmax' for the same block with softmax attention.
+        form: Name of the form or of the layer, or 'softmax' for the same block with softmax
+            attention over the whole map.
         dtype: Precision, of autocast for half precision.
         difference: Largest difference to the reference, relative to its standard deviation; None
             for softmax, which computes something else, and for a failure.
@@ -44,6 +53,15 @@ class FormResult(NamedTuple):
         return self.difference is None or self.difference <= TOLERANCES[self.dtype]
 
 
+class _Case(NamedTuple):
+    """Something to run: name, function, its input, and its output by the reference."""
+
+    form: str
+    run: Callable[[Tensor], Tensor]
+    x_BLC: Tensor
+    expected_BLC: Tensor | None
+
+
 def check_forms(
     device: str | torch.device,
     hw_shape: tuple[int, int] = (48, 64),
@@ -60,16 +78,62 @@ def check_forms(
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        block = Block(InLineAttention(CHANNELS, HEADS), CHANNELS, MLP_RATIO).eval()
-        softmax = Block(SoftmaxAttention(CHANNELS, HEADS, window_size=None), CHANNELS, MLP_RATIO)
-        x_BLC = torch.randn(2, hw_shape[0] * hw_shape[1], CHANNELS)
-    expected_BLC = run_reference(block, x_BLC, hw_shape)
-    block, softmax, x_BLC = (part.to(device) for part in (block, softmax.eval(), x_BLC))
+        cases = [
+            *_cases_of_forms(device, hw_shape, with_compile),
+            *_cases_of_layers(device, hw_shape),
+            _case_of_packed(device, hw_shape),
+            _case_of_softmax(device, hw_shape),
+        ]
     for dtype in TOLERANCES:
-        forms = dict(_forms(block, hw_shape, with_compile), softmax=lambda x: softmax(x, hw_shape))
-        for name, run in forms.items():
-            reference = None if name == 'softmax' else expected_BLC
-            yield _measure(name, run, x_BLC, dtype, reference, repeats)
+        for form, run, x_BLC, expected_BLC in cases:
+            yield _measure(form, run, x_BLC.to(device), dtype, expected_BLC, repeats)
+
+
+def _cases_of_forms(
+    device: str | torch.device, hw_shape: tuple[int, int], with_compile: bool
+) -> Iterator[_Case]:
+    """One block in each of its forms."""
+    block, x_BLC = _make_block(InLineAttention(CHANNELS, HEADS)), _make_tokens(hw_shape)
+    expected_BLC = run_reference(block, x_BLC, hw_shape)
+    for form, run in _forms(block.to(device), hw_shape, with_compile).items():
+        yield _Case(form, run, x_BLC, expected_BLC)
+
+
+def _cases_of_layers(device: str | torch.device, hw_shape: tuple[int, int]) -> Iterator[_Case]:
+    """Windows and class tokens, in the form that is chosen for them."""
+    for form, make_layer in LAYERS.items():
+        block = _make_block(make_layer())
+        x_BLC = _make_tokens(hw_shape, getattr(block.attn, 'num_extra_tokens', 0))
+        expected_BLC = run_reference(block, x_BLC, hw_shape)
+        run = functools.partial(execution.run, block.to(device), hw_shape=hw_shape)
+        yield _Case(form, run, x_BLC, expected_BLC)
+
+
+def _case_of_packed(device: str | torch.device, hw_shape: tuple[int, int]) -> _Case:
+    """Images of two sizes at once."""
+    block = _make_block(InLineAttention(CHANNELS, HEADS))
+    groups = [execution.Group(2, hw_shape), execution.Group(1, (hw_shape[1], hw_shape[0] // 2))]
+    parts = [_make_tokens(group.hw_shape)[: group.batch] for group in groups]
+    expected = [
+        run_reference(block, part_BLC, group.hw_shape)
+        for part_BLC, group in zip(parts, groups, strict=True)
+    ]
+    run = functools.partial(execution.run_packed, block.to(device), groups=groups)
+    return _Case('packed', run, execution.pack(parts), execution.pack(expected))
+
+
+def _case_of_softmax(device: str | torch.device, hw_shape: tuple[int, int]) -> _Case:
+    """The same block with softmax attention, for its time."""
+    block = _make_block(SoftmaxAttention(CHANNELS, HEADS, window_size=None)).to(device)
+    return _Case('softmax', lambda x_BLC: block(x_BLC, hw_shape), _make_tokens(hw_shape), None)
+
+
+def _make_block(layer: nn.Module) -> Block:
+    return Block(layer, CHANNELS, MLP_RATIO).eval()
+
+
+def _make_tokens(hw_shape: tuple[int, int], num_extra_tokens: int = 0) -> Tensor:
+    return torch.randn(2, num_extra_tokens + hw_shape[0] * hw_shape[1], CHANNELS)
 
 
 @torch.no_grad()
@@ -117,11 +181,11 @@ def _measure(
     repeats: int,
 ) -> FormResult:
     is_half = dtype != torch.float32
-    autocast = torch.autocast(x_BLC.device.type, dtype) if is_half else contextlib.nullcontext()
+    device = x_BLC.device.type
     try:
-        with autocast:
+        with torch.autocast(device, dtype) if is_half else contextlib.nullcontext():
             out_BLC = run(x_BLC)
-            milliseconds = _time(lambda: run(x_BLC), x_BLC.device.type, repeats)
+            milliseconds = _time(lambda: run(x_BLC), device, repeats)
     except Exception as error:  # the other forms have to be tried all the same
         reason = (str(error).splitlines() or [''])[0]
         return FormResult(name, dtype, None, None, f'{type(error).__name__}: {reason}')

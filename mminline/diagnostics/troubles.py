@@ -47,9 +47,10 @@ def _no_pkg_resources() -> Trouble | None:
 def _no_compiled_ops() -> Trouble | None:
     if importlib.util.find_spec('mmcv') is None or _imports('mmcv._ext'):
         return None
+    fork = ' --stack onedl' if find_version('onedl-mmcv') else ''
     return Trouble(
         'The compiled operators of mmcv are missing or do not fit this torch. Detectors need them.',
-        'Build mmcv for this torch: python environment/build_mmcv.py --out FOLDER, then '
+        f'Build mmcv for this torch: python environment/build_mmcv.py{fork} --out FOLDER, then '
         'pip install FOLDER/*.whl.',
     )
 

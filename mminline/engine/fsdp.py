@@ -4,7 +4,15 @@ from mmengine._strategy import FSDPStrategy
 from mmengine.config import Config
 from mmengine.device import get_device
 from mmengine.registry import STRATEGIES
-from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType
+
+# What mmengine makes of state_dict_cfg='full'.
+WHOLE = dict(
+    state_dict_config=dict(type='FullStateDictConfig', rank0_only=True, offload_to_cpu=True),
+    optim_state_dict_config=dict(
+        type='FullOptimStateDictConfig', rank0_only=True, offload_to_cpu=True
+    ),
+)
 
 
 @STRATEGIES.register_module()
@@ -49,9 +57,12 @@ def prepare_fsdp(config: Config) -> None:
         )
     asked = strategy.get('state_dict_cfg', 'local')
     kind = asked.get('state_dict_type', 'local') if isinstance(asked, dict) else asked
-    if kind not in ('full', 'FULL_STATE_DICT'):
+    if kind not in ('full', 'FULL_STATE_DICT', StateDictType.FULL_STATE_DICT):
         raise ValueError(
             f"With FSDPStrategy, strategy.state_dict_cfg has to be 'full', got {kind!r}: a "
             'checkpoint that is a shard per process could not be resumed.'
         )
-    config.strategy = dict(strategy, type='WholeFSDPStrategy')
+    if isinstance(asked, dict):
+        # mmengine would fill what is left out with the settings of shards, which torch refuses.
+        asked = {**WHOLE, **asked, 'state_dict_type': 'FULL_STATE_DICT'}
+    config.strategy = dict(strategy, type='WholeFSDPStrategy', state_dict_cfg=asked)

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from helpers import tiny_detectors
-from mminline.apis.export import ExportedFile, ExportError, evaluate, export_model
+from mminline.apis import init_model
+from mminline.apis.export import ExportedFile, ExportError, evaluate, export_model, exporter
 from mminline.apis.export.checking import check_detector_file
 from mminline.apis.export.detector import DetectorModel
 from mminline.apis.export.detector_checking import SIZES, mosaic
@@ -32,11 +33,12 @@ def exported(shapes, tmp_path_factory) -> ExportedFile:
 
 
 def test_a_file_finds_what_mmdet_finds_at_any_size(exported):
-    assert set(exported.differences) == {(1, 64, 96), *((1, *size) for size in SIZES)}
+    sizes = [(64, 96), *SIZES, (5, 157)]  # these two stages need 8 rows
+    assert set(exported.differences) == {(1, *size) for size in sizes}
     assert max(exported.differences.values()) == 0
 
     session = onnxruntime.InferenceSession(exported.path)
-    for size in ((47, 250), (33, 32)):
+    for size in ((47, 250), (33, 32), (1, 70), (150, 6)):
         dets, labels, masks = session.run(None, {'image': mosaic(size).numpy()})
         wanted = exported.reference(mosaic(size))
         assert len(labels) > 0
@@ -49,10 +51,13 @@ def test_a_file_finds_what_mmdet_finds_at_any_size(exported):
 def test_a_file_ignores_padding_where_neck_and_heads_do(shapes, tmp_path):
     model = tiny_detectors.build(tiny_detectors.mask_rcnn(), shapes)
     ignore_padding(model)
-    exported = export_model(model, tmp_path / 'mask-rcnn.onnx', shape=(64, 96))
+    exported = export_model(model, tmp_path / 'mask-rcnn.onnx', shape=(64, 96), paste=True)
 
     assert any(size[1] % 32 for size in exported.differences)
     assert max(exported.differences.values()) == 0
+    masks = exported.run(mosaic((47, 70)))[2]  # pasted at a size that is open
+    assert masks.dtype == bool
+    assert masks.shape[1:] == (47, 70)
 
 
 def test_a_file_is_plain_onnx_that_knows_how_to_be_used(exported):
@@ -89,6 +94,39 @@ def test_an_image_without_objects_gives_none(exported):
     ):
         dets, labels, masks = session.run(None, inputs)
         assert (dets.shape, labels.shape, masks.shape) == ((0, 5), (0,), (0, 28, 28))
+
+
+def test_a_blank_image_gives_what_mmdet_gives(exported):
+    blank = torch.zeros(1, 3, 50, 70)
+    wanted = exported.reference(blank)
+    dets, labels, _ = exported.run(blank)
+
+    np.testing.assert_array_equal(labels, wanted.labels)
+    np.testing.assert_allclose(dets, wanted.dets, atol=1e-3)
+    assert len(exported.run(blank, float(dets[:, 4].max()))[0]) == 0
+
+
+@pytest.mark.parametrize('name', ['faster_rcnn', 'retinanet_deit'])
+def test_detectors_of_boxes_and_plain_transformers_can_be_exported(name, shapes, tmp_path):
+    model = tiny_detectors.build(getattr(tiny_detectors, name)(), shapes)
+
+    exported = export_model(model, tmp_path / 'a.onnx', shape=(70, 100), dynamic=False)
+
+    assert exported.differences == {(1, 70, 100): 0}
+    assert len(exported.run(mosaic((70, 100)))) == 2
+
+
+def test_a_file_is_timed_against_the_faster_form_of_mmdet(monkeypatch):
+    timed = []
+    monkeypatch.setattr(exporter, 'time_in_turn', lambda reference, *rest: timed.append(reference))
+    model = init_model(tiny_detectors.mask_rcnn(), device='cpu', fast=False)
+    file = ExportedFile(Path('a.onnx'), model, None, DetectorReference(model), None, {})
+    file.time((64, 96), rounds=1)
+
+    def replaced(model):
+        return [name for name, part in model.named_modules() if 'forward' in vars(part)]
+
+    assert replaced(timed[0].model) and not replaced(model)
 
 
 def test_regions_cut_half_a_pixel_away_fail_the_comparison(exported, tmp_path):

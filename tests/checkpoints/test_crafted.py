@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import mmengine.runner.checkpoint
 import pytest
 import torch
 from mmengine.model import BaseModule
@@ -29,12 +30,20 @@ class Part(BaseModule):
         self.bias = torch.nn.Parameter(torch.zeros(1))
 
 
+def call_function(address: str) -> dict:
+    """Load by the function of mmengine itself, not by the table of schemes."""
+    loaders = mmengine.runner.checkpoint
+    is_web = address.startswith('http')
+    return (loaders.load_from_http if is_web else loaders.load_from_local)(address, 'cpu')
+
+
 def pretrained(address: str, **options: str) -> dict:
     return dict(type='Pretrained', checkpoint=address, **options)
 
 
 ENTRIES = {
     'loader': lambda address, folder: CheckpointLoader.load_checkpoint(address),
+    'its functions': lambda address, folder: call_function(address),
     'load_checkpoint': lambda address, folder: load_checkpoint(Line(), address),
     'load_from': lambda address, folder: make_runner(folder, load_from=address).train(),
     'resume': lambda address, folder: make_runner(folder, load_from=address, resume=True).train(),

@@ -121,6 +121,18 @@ def test_what_is_no_checkpoint_is_described(damage, message, tmp_path):
         read_file(path)
 
 
+@pytest.mark.parametrize('length', [100, 128])  # the second begins as a pickle does
+def test_a_file_of_safetensors_is_refused_with_words(length, tmp_path):
+    header = b'{"weight":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'.ljust(length)
+    path = tmp_path / 'a.safetensors'
+    path.write_bytes(len(header).to_bytes(8, 'little') + header + bytes(4))
+
+    with pytest.raises(
+        ValueError, match=r'got one of safetensors \(.*load_file reads it\): .*a.safe'
+    ):
+        read_file(path)
+
+
 def test_a_file_that_is_not_there_is_an_error_that_names_it(tmp_path):
     with pytest.raises(FileNotFoundError, match=r'there is none at .*missing\.pth'):
         read_file(tmp_path / 'missing.pth')

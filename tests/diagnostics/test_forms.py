@@ -8,7 +8,8 @@ from mminline.diagnostics import check_forms
 from mminline.diagnostics.forms import FormResult, run_reference
 from mminline.layers import Block, InLineAttention
 
-GRID = (5, 7)
+GRID = (9, 15)  # larger than a window
+INLINE = {'not streamed', 'streamed', 'training', 'window', 'class token', 'packed'}
 
 
 def check() -> dict[tuple[str, torch.dtype], FormResult]:
@@ -19,15 +20,10 @@ def check() -> dict[tuple[str, torch.dtype], FormResult]:
 def test_every_form_agrees_with_the_reference_in_every_precision():
     results = check()
 
-    assert {form for form, _ in results} == {
-        'plain',
-        'not streamed',
-        'streamed',
-        'training',
-        'softmax',
-    }
+    assert {form for form, _ in results} == INLINE | {'plain', 'softmax window', 'softmax'}
     assert all(result.is_good for result in results.values()), results
     assert results['plain', torch.float32].difference < 1e-5
+    assert results['softmax window', torch.float32].difference < 1e-5
     assert results['softmax', torch.float32].difference is None
 
 
@@ -37,11 +33,11 @@ def test_a_form_that_computes_something_else_is_found(monkeypatch):
 
     bad = {form for (form, dtype), result in check().items() if not result.is_good}
 
-    assert bad == {'not streamed', 'streamed', 'training'}
+    assert bad == INLINE | {'softmax window'}
 
 
 def test_a_form_that_fails_leaves_the_others_alone(monkeypatch):
-    def fail(*args, streaming=None):
+    def fail(*args, **options):
         raise RuntimeError('no such kernel\nand more')
 
     monkeypatch.setattr(execution, 'run', fail)
@@ -51,10 +47,28 @@ def test_a_form_that_fails_leaves_the_others_alone(monkeypatch):
     assert results['plain', torch.float32].is_good
 
 
+def test_a_precision_that_the_device_does_not_have_leaves_the_others_alone(monkeypatch):
+    autocast = torch.autocast
+
+    def refuse(device, dtype=None, **options):
+        if dtype == torch.bfloat16:
+            raise RuntimeError('no bfloat16 here')
+        return autocast(device, dtype, **options)
+
+    monkeypatch.setattr(torch, 'autocast', refuse)
+    results = check()
+
+    assert {dtype for (_, dtype), result in results.items() if result.is_good} == {
+        torch.float32,
+        torch.float16,
+    }
+    assert results['plain', torch.bfloat16].error == 'RuntimeError: no bfloat16 here'
+
+
 def test_the_reference_is_the_block():
     torch.manual_seed(1)
     block = Block(InLineAttention(8, 2), 8, 2).double()
-    x = torch.randn(2, 35, 8, dtype=torch.float64)
+    x = torch.randn(2, 135, 8, dtype=torch.float64)
 
     torch.testing.assert_close(run_reference(block, x, GRID), block(x, GRID))
 

@@ -58,6 +58,17 @@ def test_a_module_that_is_missing_is_named(missing, found, monkeypatch):
     assert found in texts()
 
 
+@pytest.mark.parametrize(
+    ('name', 'command'), [('mmcv', 'mmcv.py --out'), ('onedl-mmcv', 'mmcv.py --stack onedl --out')]
+)
+def test_the_mmcv_of_the_stack_is_to_be_built(name, command, installed, monkeypatch):
+    installed(name)
+    monkeypatch.setattr(troubles, '_imports', lambda module: module != 'mmcv._ext')
+
+    (trouble,) = (trouble for trouble in find_troubles() if 'operators of mmcv' in trouble.text)
+    assert command in trouble.cure
+
+
 def test_processors_are_known_by_their_flags(monkeypatch):
     monkeypatch.delenv('ONEDNN_MAX_CPU_ISA', raising=False)
     monkeypatch.setattr(troubles, 'crashes', lambda: True)

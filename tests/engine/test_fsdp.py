@@ -2,21 +2,38 @@
 
 import pytest
 from mmengine.config import Config
+from mmengine.registry import STRATEGIES
+from torch.distributed.fsdp import FullOptimStateDictConfig, FullStateDictConfig, StateDictType
 
-from mminline.engine.fsdp import prepare_fsdp
+from mminline.engine.fsdp import WholeFSDPStrategy, prepare_fsdp
 
 
 def config(launcher='pytorch', **strategy) -> Config:
     return Config(dict(strategy=dict(type='FSDPStrategy', **strategy), launcher=launcher))
 
 
-@pytest.mark.parametrize('asked', ['full', dict(state_dict_type='FULL_STATE_DICT')])
-def test_whole_checkpoints_are_accepted(asked):
+@pytest.mark.parametrize(
+    'asked',
+    [
+        'full',
+        dict(state_dict_type='FULL_STATE_DICT'),
+        dict(state_dict_type=StateDictType.FULL_STATE_DICT),
+        dict(state_dict_type='full', state_dict_config=dict(type='FullStateDictConfig')),
+    ],
+)
+def test_whole_checkpoints_are_accepted(asked, tmp_path):
     accepted = config(state_dict_cfg=asked)
 
     prepare_fsdp(accepted)
 
-    assert accepted.strategy == dict(type='WholeFSDPStrategy', state_dict_cfg=asked)
+    # torch insists that all three agree.
+    built = STRATEGIES.build(dict(accepted.strategy, work_dir=str(tmp_path)))
+    assert type(built) is WholeFSDPStrategy
+    assert built.state_dict_type == StateDictType.FULL_STATE_DICT
+    assert isinstance(built.state_dict_config, FullStateDictConfig)
+    assert isinstance(built.optim_state_dict_config, FullOptimStateDictConfig)
+    is_given = isinstance(asked, dict) and 'state_dict_config' in asked
+    assert built.state_dict_config.rank0_only != is_given
 
 
 # Without a setting mmengine writes shards.

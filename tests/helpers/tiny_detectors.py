@@ -37,6 +37,27 @@ def mask_rcnn() -> Config:
     return config
 
 
+def retinanet_deit() -> Config:
+    """RetinaNet with InLine-DeiT, whose maps are of one stride."""
+    config = retinanet()
+    arch = dict(embed_dims=(8,), depths=(2,), num_heads=(2,), mlp_ratios=(2,))
+    config.model.backbone = dict(
+        type='mminline.InLineDeiT', arch=arch, out_indices=(0, 1), pretrain_size=64
+    )
+    config.model.neck.in_channels = [8, 8]
+    config.model.bbox_head.anchor_generator.strides = [16, 16, 32]
+    return config
+
+
+def faster_rcnn() -> Config:
+    """Faster R-CNN with InLine-PVT: boxes only."""
+    config = mask_rcnn()
+    config.model.type = 'FasterRCNN'
+    for name in ('mask_roi_extractor', 'mask_head'):
+        config.model.roi_head.pop(name)
+    return config
+
+
 def cascade() -> Config:
     """Cascade Mask R-CNN with InLine-Swin, softmax windows included."""
     config = load('cascade-mask-rcnn_inline-swin-nano_fpn_shapes')

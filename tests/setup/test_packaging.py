@@ -11,7 +11,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
+import install
 import mminline
 import steps
 
@@ -105,6 +107,14 @@ def test_a_second_build_in_one_folder_holds_nothing_stale(copy, tmp_path):
 
 def test_the_version_has_one_source(wheel):
     assert wheel.filename.endswith(f'mminline-{mminline.__version__}-py3-none-any.whl')
+
+
+def test_the_wheel_asks_for_the_pythons_of_the_set_up(wheel):
+    (metadata,) = (name for name in wheel.namelist() if name.endswith('.dist-info/METADATA'))
+    asked = SpecifierSet(email.message_from_bytes(wheel.read(metadata))['Requires-Python'])
+
+    accepted = {(3, minor) for minor in range(8, 20) if f'3.{minor}' in asked}
+    assert accepted == set(install.SUPPORTED)
 
 
 def test_the_stack_comes_by_extras_only(wheel):

@@ -13,12 +13,22 @@ from .files import ExportError, Run
 from .matching import Match, match
 from .pixels import Pixels
 from .reference import Detections, DetectorReference
+from .tracing import SMALLEST
 
 # Height and width: usual ones, odd ones, flat and tall ones, and the smallest.
 SIZES = ((128, 128), (203, 157), (96, 320), (333, 245), (32, 32))
 # Rounding may decide between boxes that overlap by just the threshold.
 LARGEST_SHARE = 0.01
 SCENE = 128
+
+
+def open_sizes_of(module: DetectorModel) -> list[tuple[int, int]]:
+    """List the sizes at which a file for any size is compared.
+
+    One is lower than what the backbone needs, if padding makes up for that.
+    """
+    needed = getattr(module.backbone, 'smallest_side', SMALLEST)
+    return [*SIZES, *([(needed * 5 // 8, 157)] if module.smallest_side == 1 else [])]
 
 
 def compare_detections(

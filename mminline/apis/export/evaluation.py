@@ -34,7 +34,7 @@ def evaluate(exported: ExportedFile, config: Config) -> tuple[Scores, Scores]:
     init_default_scope(config.get('default_scope', 'mmengine'))
     settings = dict(config.test_dataloader, num_workers=0, persistent_workers=False)
     loader = Runner.build_dataloader(settings)
-    file = OnnxModel(exported.path, score_thr=-1.0, threads=torch.get_num_threads())
+    file = OnnxModel(exported.path, score_thr=None, threads=torch.get_num_threads())
     of_file, of_model = (Evaluator(config.test_evaluator) for _ in range(2))
     for evaluator in (of_file, of_model):
         evaluator.dataset_meta = loader.dataset.metainfo

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from ..acceleration import accelerate
 from . import tracing
 from .checking import OPEN_SHAPES, BatchShape, check_detector_file, check_file, time_in_turn
 from .detector import DetectorModel, set_thresholds
-from .detector_checking import SIZES
+from .detector_checking import open_sizes_of
 from .files import FORMATS, ExportError, Run, missing_packages, open_graph, write_graph
 from .image_model import ImageModel, choose_part
 from .metadata import describe
@@ -43,8 +44,13 @@ class ExportedFile(NamedTuple):
     differences: dict[BatchShape, float]
 
     def time(self, shape: tuple[int, int], rounds: int) -> tuple[float, float]:
-        """Return median seconds of the file and of PyTorch for one image, taking turns."""
-        return time_in_turn(self.reference, self.run, shape, rounds)
+        """Return median seconds of the file and of PyTorch for one image, taking turns.
+
+        PyTorch runs with the faster neck and heads that ``init_model`` gives to models.
+        """
+        reference = copy.deepcopy(self.reference)
+        accelerate(getattr(reference, 'model', reference))
+        return time_in_turn(reference, self.run, shape, rounds)
 
 
 def export_model(
@@ -109,12 +115,12 @@ def export_model(
     dynamic = what == 'detector' if dynamic is None else dynamic
     unchecked = path.with_name(f'.part.{path.name}')
     try:
-        metadata = describe(model, module, what)
+        metadata = describe(model, module, what, shape, dynamic)
         _write(module, metadata, unchecked, path, kind, shape, dynamic, verbose)
         run = open_graph(unchecked, kind)
         if what == 'detector':
             reference = DetectorReference(model)
-            sizes = list(dict.fromkeys([tuple(shape), *(SIZES if dynamic else ())]))
+            sizes = list(dict.fromkeys([tuple(shape), *(open_sizes_of(module) if dynamic else ())]))
             differences = check_detector_file(path, module, run, reference, sizes, verbose)
         else:
             reference = module

@@ -9,7 +9,7 @@ from ...checkpoints import load_pretrained, read_checkpoint, unwrap
 from ..model import saved_meta
 from ..weights import load_weights
 from .pixels import Pixels
-from .tracing import OPEN_DIMS
+from .tracing import OPEN_DIMS, SMALLEST
 
 PARTS = {
     'backbone': ('backbone',),
@@ -74,6 +74,7 @@ class ImageModel(nn.Module):
         self.head = model.decode_head if what == 'segmentor' else None
         self.pixels = Pixels(model.data_preprocessor, normalize)
         self.in_channels = getattr(model.backbone, 'in_channels', 3)
+        self.smallest_side = getattr(model.backbone, 'smallest_side', SMALLEST)
 
     def name_outputs(self, count: int) -> list[str]:
         """Name the outputs of the graph."""

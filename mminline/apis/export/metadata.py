@@ -10,24 +10,37 @@ from ...version import __version__
 from ..config import get_test_dataset
 from .detector import DetectorModel
 from .image_model import ImageModel
+from .tracing import OPEN_DIMS
 
 # Steps of test pipelines that leave pixels where they are.
 PLAIN_STEPS = ('LoadImageFromFile', 'LoadAnnotations', 'PackDetInputs', 'PackSegInputs')
 
 
-def describe(model: nn.Module, module: ImageModel | DetectorModel, what: str) -> dict[str, str]:
+def describe(
+    model: nn.Module,
+    module: ImageModel | DetectorModel,
+    what: str,
+    shape: tuple[int, int],
+    dynamic: bool,
+) -> dict[str, str]:
     """Return the metadata of a file: names with the prefix ``mminline.``, values in JSON.
 
     Args:
         model: Detector or segmentor.
         module: What the graph was made of.
         what: Part of the model.
+        shape: Height and width of the image.
+        dynamic: Whether the graph is for images of any size instead.
     """
+    sizes = dict(enumerate((1, module.in_channels, *shape)))
+    if dynamic:
+        sizes |= {dim: OPEN_DIMS[dim] for dim in module.open_dims}
     meta = getattr(model, 'dataset_meta', {})
     values = dict(
         version=__version__,
         what=what,
-        input='RGB values from 0 to 255, float32, (1, 3, height, width)',
+        input=f'{module.pixels.describe()}, float32, ({", ".join(map(str, sizes.values()))})',
+        smallest_side=module.smallest_side,
         normalized=module.pixels.normalize,
         classes=_plain(meta.get('classes')),
         palette=_plain(meta.get('palette')),
