@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from builders import FAMILIES
 from cases import BENCHMARKS
 
 from mminline.apis import PRECISIONS
@@ -69,6 +70,7 @@ OPTIONS = dict(
     compile=dict(help='whether to add ours through torch.compile', action='store_true'),
     proposals=dict(help='boxes for the box head', type=count, metavar='N'),
     precision=dict(help='precisions of the models', choices=PRECISIONS, nargs='+'),
+    families=dict(help='families of backbones', choices=FAMILIES, nargs='+'),
     repeats=dict(help='rounds of timing', type=count, metavar='N'),
 )
 

@@ -160,25 +160,31 @@ def test_figure_compares_windows_and_sides_with_softmax_attention(quick_run):
     assert (folder / 'figure.png').read_bytes().startswith(b'\x89PNG')
 
 
-def test_detector_tells_the_shares_of_its_parts_in_each_precision(quick_run):
-    (case,) = load(quick_run, 'detector')['cases']
+@pytest.mark.parametrize('family', ['PVT', 'Swin'])
+def test_detector_tells_the_shares_of_its_parts_in_each_precision(quick_run, family):
+    cases = {case['name']: case for case in load(quick_run, 'detector')['cases']}
+    title = f'Mask R-CNN with {family}-T, image of 160 x 128'
 
-    detectors = rows(case)
-    assert {'ours, bfloat16', 'softmax PVT (mmdet), bfloat16'} < detectors.keys()
+    detectors = rows(cases[title])
+    assert {'ours, bfloat16', f'softmax {family} (mmdet), bfloat16'} < detectors.keys()
     assert detectors['ours, fast=False']['difference'] < 1e-4
+    printed = quick_run[1].split(f'{title}, parts')[1]
     for row in detectors.values():
         assert set(row['parts']) == {'backbone', 'neck', 'RPN', 'boxes', 'masks'}
         assert 0 < sum(row['parts'].values()) <= row['median']
-        assert f'({row["parts"]["backbone"] / row["median"]:.0%})' in quick_run[1]
+        assert f'({row["parts"]["backbone"] / row["median"]:.0%})' in printed
 
 
-def test_segmentor_gives_the_classes_of_mmseg_and_the_times_of_its_parts(quick_run):
-    (case,) = load(quick_run, 'segmentor')['cases']
+@pytest.mark.parametrize('family, library', [('PVT', 'mmdet'), ('Swin', 'mmseg')])
+def test_segmentor_gives_the_classes_of_mmseg_and_the_times_of_its_parts(
+    quick_run, family, library
+):
+    cases = {case['name']: case for case in load(quick_run, 'segmentor')['cases']}
 
-    segmentors = rows(case)
+    segmentors = rows(cases[f'SemanticFPN with {family}-T, 150 classes, image of 160 x 128'])
     # Classes are compared too, and one other class would be a difference of 1 / 149.
     assert segmentors["ours, mmseg's predict"]['difference'] < 1e-4
-    assert 'ours, bfloat16' in segmentors
+    assert {'ours, bfloat16', f'softmax {family} ({library}), bfloat16'} < segmentors.keys()
     for row in segmentors.values():
         assert set(row['parts']) == {'backbone', 'neck', 'decode_head'}
 
@@ -200,8 +206,8 @@ def test_tables_can_be_printed_again_from_the_files(quick_run):
     )
 
     lines = done.stdout.splitlines()
-    # Two sizes and their growth; prediction and its parts.
-    assert sum(line.startswith('| baseline implementation ') for line in lines) == 3 + 2
+    # Two sizes and their growth; prediction and its parts, with two backbones.
+    assert sum(line.startswith('| baseline implementation ') for line in lines) == 3 + 4
     assert all(line in printed for line in lines)
 
 
