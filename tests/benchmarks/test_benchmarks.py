@@ -313,6 +313,33 @@ def test_times_alone_of_some_candidates(benchmark_modules, monkeypatch, tmp_path
         run.main([*command, 'ohter'])
 
 
+def test_cases_without_a_named_candidate_are_left_out(benchmark_modules, monkeypatch, tmp_path):
+    import run
+    from benchmark import Benchmark, Candidate, Case
+    from builders import random_image
+    from runners import Inference
+    from tables import parts_table
+
+    def make_cases(shape):
+        names = dict(First=('ours', 'other'), Second=('ours', 'third'), Third=('third',))
+        candidate = partial(Candidate, runner=Inference, build=partial(nn.Conv2d, 3, 4, 1))
+        return [
+            Case(title, shape, partial(random_image, 1), [candidate(name) for name in named])
+            for title, named in names.items()
+        ]
+
+    entry = Benchmark('convolutions', make_cases, dict(shape=[64, 64]), summary=parts_table)
+    monkeypatch.setitem(run.BENCHMARKS, 'convolution', entry)
+    command = ['convolution', '--no-memory', '--out', str(tmp_path), '--only']
+    run.main([*command, 'ours', 'other'])
+
+    cases = json.loads((tmp_path / 'convolution.json').read_text())['cases']
+    assert [list(rows(case)) for case in cases] == [['ours', 'other'], ['ours']]
+    assert (tmp_path / 'convolution.png').exists()
+    with pytest.raises(SystemExit, match='some of ours, other, third; got fourth'):
+        run.main([*command, 'ours', 'fourth'])
+
+
 def test_layer_runs_as_in_a_backbone(benchmark_modules, monkeypatch):
     from runners import LayerInference
 
