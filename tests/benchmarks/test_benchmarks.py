@@ -239,6 +239,7 @@ def test_who_takes_too_long_is_left_out_from_there_on_and_the_table_says_so(tmp_
         (['layer', '--shape', '16', '64'], 'has to be a whole number from 32 on, got 16'),
         (['train', '--batch', '0'], 'has to be a whole number from 1 on, got 0'),
         (['scale', '--shape', '64', '64'], 'unrecognized arguments'),
+        (['detector', '--precision', 'float32', 'float16'], 'precision=float16 needs a GPU'),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(benchmark_modules, capsys, arguments, message):
