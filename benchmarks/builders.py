@@ -18,6 +18,8 @@ from mminline.models import InLineDeiT, InLinePVT, InLineSwin
 from mminline.models.backbones.archs import DEIT_ARCHS
 
 CLASS_WEIGHT_STD = 1.0
+# Families of backbones, as in the names of configs and in titles.
+FAMILIES = dict(pvt='PVT', swin='Swin')
 CONFIGS = Path(__file__).resolve().parents[1] / 'configs'
 
 

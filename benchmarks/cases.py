@@ -6,13 +6,13 @@ from functools import partial
 import builders
 from baselines import BaselineAttention, GlobalSoftmaxAttention, MatrixProducts, use_baseline
 from benchmark import Benchmark, Candidate, Case
+from detector import detector_cases
 from large_images import SingleCalls, large_cases, large_table
 from peers import peer_cases
 from plots import plot_growth
 from runners import (
     BusyInference,
     CompiledInference,
-    Detection,
     Inference,
     LayerInference,
     TrainStep,
@@ -143,30 +143,6 @@ def scale_cases(sides: list[int], batch: int) -> list[Case]:
     return [Case('PVT-T', (side, side), make_input, candidates) for side in sorted(sides)]
 
 
-def detector_cases(
-    shape: tuple[int, int], batch: int, proposals: int, precision: list[str]
-) -> list[Case]:
-    """Prediction of Mask R-CNN, in one or more precisions."""
-    build = partial(builders.detector, proposals=proposals)
-    ours = partial(build, 'mask-rcnn_inline-pvt-t_fpn_1x_coco.py')
-    softmax = partial(build, 'mask-rcnn_pvt-t_fpn_1x_coco.py')
-    plain_heads = partial(ours, fast=False)
-    candidates = [
-        Candidate('ours', Detection, ours, 'inline'),
-        Candidate('ours, fast=False', Detection, plain_heads, 'inline'),
-        Candidate(BASELINE, Detection, partial(plain_heads, baseline=True), 'inline'),
-        Candidate(SOFTMAX, Detection, softmax),
-    ]
-    candidates += [
-        Candidate(f'{name}, {word}', Detection, partial(detector, precision=word))
-        for name, detector in (('ours', ours), (SOFTMAX, softmax))
-        for word in precision
-        if word != 'float32'
-    ]
-    make_input = partial(builders.random_image, batch)
-    return [Case('Mask R-CNN with PVT-T', shape, make_input, candidates)]
-
-
 def busy_cases(shape: tuple[int, int], batch: int) -> list[Case]:
     """Inference of backbones beside a process that keeps a core busy."""
     backbones = {'ours': partial(builders.inline_backbone, InLinePVT), SOFTMAX: softmax_pvt}
@@ -273,7 +249,7 @@ BENCHMARKS = {
         time_limit=1500.0,
     ),
     'detector': Benchmark(
-        'prediction of Mask R-CNN with InLine-PVT-T, and the times of its parts',
+        'prediction of Mask R-CNN with InLine backbones of size tiny, and the times of its parts',
         detector_cases,
         dict(
             shape=[800, 1280],
@@ -281,13 +257,19 @@ BENCHMARKS = {
             repeats=5,
             proposals=1000,
             precision=['float32', 'bfloat16'],
+            families=['pvt', 'swin'],
         ),
         summary=parts_table,
     ),
     'segmentor': Benchmark(
-        'prediction of SemanticFPN with InLine-PVT-T, and the times of its parts',
+        'prediction of SemanticFPN with InLine backbones of size tiny, and the times of its parts',
         segmentor_cases,
-        dict(shape=[1024, 2048], repeats=3, precision=['float32', 'bfloat16']),
+        dict(
+            shape=[1024, 2048],
+            repeats=3,
+            precision=['float32', 'bfloat16'],
+            families=['pvt', 'swin'],
+        ),
         summary=parts_table,
     ),
     'peers': Benchmark(

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from builders import FAMILIES
 from cases import BENCHMARKS
 
-from mminline.apis import PRECISIONS
+from mminline.apis.precision import PRECISIONS, check_precision
 
 QUICK = dict(shape=[128, 160], sides=[64, 128], windows=[7], repeats=2, proposals=5)
 SMALLEST_SIDE = 32
@@ -32,6 +33,11 @@ def parse(arguments: list[str], description: str) -> argparse.Namespace:
     args = parser.parse_args(arguments)
     if getattr(args, 'device', 'cpu') == 'cuda' and not torch.cuda.is_available():
         parser.error('--device has to be cpu: PyTorch sees no CUDA device here')
+    try:
+        for word in getattr(args, 'precision', None) or ():
+            check_precision(word, args.device)
+    except ValueError as error:
+        parser.error(f'--{error}')
     return args
 
 
@@ -71,6 +77,7 @@ OPTIONS = dict(
     compile=dict(help='whether to add ours through torch.compile', action='store_true'),
     proposals=dict(help='boxes for the box head', type=count, metavar='N'),
     precision=dict(help='precisions of the models', choices=PRECISIONS, nargs='+'),
+    families=dict(help='families of backbones', choices=FAMILIES, nargs='+'),
     repeats=dict(help='rounds of timing', type=count, metavar='N'),
 )
 

@@ -1,7 +1,10 @@
 """Backbones that a user could choose instead, with their published accuracy.
 
-Accuracies are top-1 on ImageNet-1k at 224 px: of InLine from its paper (arXiv:2412.06590), of the
-others as their own papers give them. Where none is listed, none was at hand.
+Accuracies are top-1 on ImageNet-1k at 224 px, of models trained on it alone: of InLine from its
+paper (arXiv:2412.06590), of the others as their own papers and repositories give them. Two depend
+on the recipe or the resolution: ResNet-50 is that of timm's recipe A1 (arXiv:2110.00476; 76.1 in
+torchvision's first one), EfficientViT-B2 that of the table in mit-han-lab/efficientvit for 224 px
+(82.7 at 256, 83.1 at 288). PVTv2 is from the table in whai362/PVT.
 """
 
 from collections.abc import Callable
@@ -20,12 +23,12 @@ OURS = {
 }
 # Models of timm.
 PEERS = {
-    'EfficientViT-B2': ('efficientvit_b2', None),
+    'EfficientViT-B2': ('efficientvit_b2', 82.1),
     'ConvNeXt-T': ('convnext_tiny', 82.1),
-    'ResNet-50': ('resnet50', None),
+    'ResNet-50': ('resnet50', 80.4),
     'Swin-T': ('swin_tiny_patch4_window7_224', 81.3),
     'MambaOut-T': ('mambaout_tiny', 82.7),
-    'PVTv2-B2-Li': ('pvt_v2_b2_li', None),
+    'PVTv2-B2-Li': ('pvt_v2_b2_li', 82.1),
     'PVTv2-B2': ('pvt_v2_b2', 82.0),
 }
 
@@ -50,5 +53,5 @@ def timm_backbone(name: str, shape: tuple[int, int]) -> nn.Module:
     return timm.create_model(name, pretrained=False, features_only=True, **sizes)
 
 
-def _candidate(name: str, build: Callable[[], nn.Module], accuracy: float | None) -> Candidate:
-    return Candidate(f'{name}, {accuracy} %' if accuracy else name, Inference, build)
+def _candidate(name: str, build: Callable[[], nn.Module], accuracy: float) -> Candidate:
+    return Candidate(f'{name}, {accuracy} %', Inference, build)

@@ -1,30 +1,33 @@
 """Measure what bfloat16 costs in accuracy, and how training in it compares with float32.
 
     python benchmarks/precision.py scores CONFIG CHECKPOINT [CONFIG CHECKPOINT ...]
-    python benchmarks/precision.py losses CONFIG --steps 60 --out work_dirs/precision
+    python benchmarks/precision.py losses CONFIG --steps 60 --batch 4 --out work_dirs/precision
 
 `scores` tests each checkpoint in each precision, and in float32 with neck and heads in their
-plain form too. `losses` trains the model of a config on its first training image from the same
-random weights in each precision, and writes the losses and the seconds of a step
-to losses.json, and a figure to losses.png.
+plain form too. `losses` trains the model of a config on its training data in each precision, from
+the same random weights and with the same batches, and writes the losses and the seconds of a step
+to losses.json, and both curves to losses.png.
 """
 
 import argparse
 import copy
+import itertools
 import json
 import os
 import re
 import statistics
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import torch
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from mmengine.config import Config
-from mmengine.dataset import pseudo_collate
 from mmengine.optim import build_optim_wrapper
-from mmengine.registry import DATASETS
+from mmengine.runner import Runner, set_random_seed
 
 # Python with -I or -P does not look for modules beside the script.
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -58,8 +61,11 @@ def main() -> None:
         print(score_table(results))
     else:
         config = load_run_config(args.config)
+        if args.batch:
+            config.train_dataloader.batch_size = args.batch
         results = {word: train(config, kind, args.steps) for word, kind in WRAPPERS.items()}
-        plot(results, args.out / 'losses.png')
+        title = f'{Path(args.config).stem}, batches of {config.train_dataloader.batch_size}'
+        plot(results, title, args.out / 'losses.png')
         print(loss_table(results))
     text = json.dumps(dict(machine=machine, results=results), indent=1)
     (args.out / f'{args.command}.json').write_text(text + '\n')
@@ -74,7 +80,8 @@ def parse_args() -> argparse.Namespace:
     scores.add_argument('models', nargs='+', metavar='CONFIG CHECKPOINT')
     losses = commands.add_parser('losses', help='loss curves in each precision')
     losses.add_argument('config')
-    losses.add_argument('--steps', type=int, default=60)
+    losses.add_argument('--steps', type=int, default=60, help='(default: %(default)s)')
+    losses.add_argument('--batch', type=int, help="images of a step, if not the config's number")
     for command in (scores, losses):
         command.add_argument('--out', type=Path, default=Path('work_dirs/precision'))
     return parser.parse_args()
@@ -95,22 +102,31 @@ def test(path: str, checkpoint: str, out: Path) -> dict[str, dict[str, float]]:
 
 
 def train(config: Config, wrapper: str, steps: int) -> dict[str, list[float] | float]:
-    """Losses of a training on one image, and seconds of a step."""
+    """Losses of a training, and seconds of a step."""
     torch.manual_seed(0)
     model = init_model(config, device='cpu', fast=False).train()
     settings = dict(copy.deepcopy(config.optim_wrapper), type=wrapper)
     optim_wrapper = build_optim_wrapper(model, settings)
-    sample = DATASETS.build(config.train_dataloader.dataset)[0]
-    torch.manual_seed(0)  # regions are drawn at random
     losses, seconds = [], []
-    for step in range(steps):
+    for step, data in enumerate(make_batches(config, steps)):
         start = time.perf_counter()
-        data = pseudo_collate([copy.deepcopy(sample)])
         losses.append(model.train_step(data, optim_wrapper)['loss'].item())
         seconds.append(time.perf_counter() - start)
         print(f'\r{wrapper}: step {step + 1} of {steps}', end='', file=sys.stderr)
     print(file=sys.stderr)
     return dict(losses=losses, seconds=statistics.median(seconds))
+
+
+def make_batches(config: Config, steps: int) -> Iterator[dict]:
+    """Batches of the training data, in the same order with the same changes at each call."""
+    settings = dict(config.train_dataloader, num_workers=0, persistent_workers=False)
+    loader = Runner.build_dataloader(copy.deepcopy(settings), seed=0)
+    batches = itertools.chain.from_iterable(itertools.repeat(loader))
+    for step in range(steps):
+        # Images are changed at random, and models draw regions at random, how many may depend on
+        # the precision. So each step has its own seed.
+        set_random_seed(step)
+        yield next(batches)
 
 
 def score_table(results: dict[str, dict[str, dict[str, float]]]) -> str:
@@ -134,13 +150,20 @@ def loss_table(results: dict[str, dict]) -> str:
     return markdown(rows)
 
 
-def plot(results: dict[str, dict], file: Path) -> None:
-    """Draw the loss curves."""
-    figure = Figure(figsize=(6, 4), layout='tight')
+def plot(results: dict[str, dict], title: str, file: Path) -> None:
+    """Draw the losses of all steps, and their running means, which show more."""
+    figure = Figure(figsize=(7, 4.5), layout='tight')
     axes = figure.subplots()
     for word, result in results.items():
-        axes.plot(range(1, len(result['losses']) + 1), result['losses'], label=word)
-    axes.set(xlabel='step', ylabel='loss', yscale='log')
+        losses = np.array(result['losses'])
+        (line,) = axes.plot(np.arange(len(losses)) + 1, losses, linewidth=0.8, alpha=0.4)
+        width = max(len(losses) // 15, 1)
+        means = np.convolve(losses, np.full(width, 1 / width), mode='valid')
+        label = word if width == 1 else f'{word}, mean of {width} steps'
+        axes.plot(np.arange(len(means)) + width, means, color=line.get_color(), label=label)
+    axes.set(title=title, xlabel='step', ylabel='loss', xlim=(1, None), ylim=(0, None))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(alpha=0.3)
     axes.legend()
     figure.savefig(file, dpi=150)
 

@@ -68,9 +68,8 @@ def run(command: str, args: argparse.Namespace) -> None:
     print(f'{command}: {machine_line(results["machine"])}\n', flush=True)
     measure = benchmark.measure or measure_case
     skipped = {}
-    for case in benchmark.make_cases(**chosen):
-        if args.only:
-            case = keep_candidates(case, args.only)
+    cases = benchmark.make_cases(**chosen)
+    for case in keep_candidates(cases, args.only) if args.only else cases:
         results['cases'].append(measure(case, settings, skipped if benchmark.growing else {}))
         (args.out / f'{command}.json').write_text(json.dumps(results, indent=1))
         print(case_table(results['cases'][-1]), end='\n\n', flush=True)
@@ -78,13 +77,17 @@ def run(command: str, args: argparse.Namespace) -> None:
     print(f'{summary(results)}Written: {args.out / command}.json, .png\n', flush=True)
 
 
-def keep_candidates(case: Case, names: list[str]) -> Case:
-    """Leave all candidates but those of the given names out of a case."""
-    known = [each.name for each in case.candidates]
+def keep_candidates(cases: list[Case], names: list[str]) -> list[Case]:
+    """Leave all candidates but those of the given names out, and cases that have none of them."""
+    known = dict.fromkeys(each.name for case in cases for each in case.candidates)
     if unknown := [name for name in names if name not in known]:
         sys.exit(f'--only has to name some of {", ".join(known)}; got {", ".join(unknown)}')
-    kept = [each for each in case.candidates if each.name in names]
-    return dataclasses.replace(case, candidates=kept)
+    kept = [[each for each in case.candidates if each.name in names] for case in cases]
+    return [
+        dataclasses.replace(case, candidates=candidates)
+        for case, candidates in zip(cases, kept, strict=True)
+        if candidates
+    ]
 
 
 def summary(results: dict) -> str:

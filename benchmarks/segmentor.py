@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from baselines import use_baseline
 from benchmark import Candidate, Case
-from builders import randomize
+from builders import FAMILIES, randomize
 from mmengine.config import Config
 from mmengine.dataset import pseudo_collate
 from runners import InferenceOfParts
@@ -16,9 +16,8 @@ from torch import Tensor, nn
 from mminline.apis import Predictor, init_model
 
 CONFIGS = Path(__file__).resolve().parents[1] / 'configs' / 'segmentation'
-INLINE, SOFTMAX = (
-    f'semantic-fpn_{backbone}_40k_ade20k-512x512.py' for backbone in ('inline-pvt-t', 'pvt-t')
-)
+SEMANTIC_FPN = 'semantic-fpn_{}_40k_ade20k-512x512.py'
+UPERNET = 'upernet_{}_160k_ade20k-512x512.py'
 
 
 class Segmentation(InferenceOfParts):
@@ -55,9 +54,26 @@ class OtherRounding(SegmentationOfMmseg):
         return self.scores(image_HWC)
 
 
-def segmentor_cases(shape: tuple[int, int], precision: list[str]) -> list[Case]:
-    """Prediction of SemanticFPN, in one or more precisions."""
-    ours, softmax = partial(build_segmentor, INLINE), partial(build_segmentor, SOFTMAX)
+def segmentor_cases(
+    shape: tuple[int, int], precision: list[str], families: list[str]
+) -> list[Case]:
+    """Prediction of SemanticFPN with backbones of each family, in one or more precisions."""
+    return [
+        Case(
+            f'SemanticFPN with {FAMILIES[family]}-T, 150 classes',
+            shape,
+            random_pixels,
+            _make_candidates(family, precision),
+        )
+        for family in families
+    ]
+
+
+def _make_candidates(family: str, precision: list[str]) -> list[Candidate]:
+    ours, softmax = (
+        partial(build_segmentor, f'{backbone}-t') for backbone in (f'inline-{family}', family)
+    )
+    softmax_name = f'softmax {FAMILIES[family]} ({"mmdet" if family == "pvt" else "mmseg"})'
     plain = partial(ours, fast=False)
     candidates = [
         Candidate('ours', Segmentation, ours, 'inline'),
@@ -66,32 +82,31 @@ def segmentor_cases(shape: tuple[int, int], precision: list[str]) -> list[Case]:
         Candidate(
             'baseline implementation', OtherRounding, partial(plain, baseline=True), 'inline'
         ),
-        Candidate('softmax PVT (mmdet)', SegmentationOfMmseg, softmax),
+        Candidate(softmax_name, SegmentationOfMmseg, softmax),
     ]
-    candidates += [
+    return candidates + [
         Candidate(f'{name}, {word}', runner, partial(build, precision=word))
         for name, runner, build in (
             ('ours', Segmentation, ours),
-            ('softmax PVT (mmdet)', SegmentationOfMmseg, softmax),
+            (softmax_name, SegmentationOfMmseg, softmax),
         )
         for word in precision
         if word != 'float32'
     ]
-    return [Case('SemanticFPN with PVT-T, 150 classes', shape, random_pixels, candidates)]
 
 
 def build_segmentor(
-    config: str, baseline: bool = False, precision: str = 'float32', fast: bool = True
+    backbone: str, baseline: bool = False, precision: str = 'float32', fast: bool = True
 ) -> nn.Module:
-    """Build a segmentor with random weights, for images that keep their size.
+    """Build a SemanticFPN with random weights, for images that keep their size.
 
     Args:
-        config: Name of its config.
+        backbone: Name of its backbone in the names of configs.
         baseline: Whether its backbone is the baseline implementation.
         precision: Precision that it runs in.
         fast: Whether neck and head run in their faster form.
     """
-    config = Config.fromfile(CONFIGS / config)
+    config = read_config(backbone)
     steps = config.test_dataloader.dataset.pipeline
     config.test_dataloader.dataset.pipeline = [step for step in steps if step.type != 'Resize']
     torch.manual_seed(0)
@@ -101,6 +116,18 @@ def build_segmentor(
     if baseline:
         use_baseline(model.backbone)
     return model
+
+
+def read_config(backbone: str) -> Config:
+    """Config of a SemanticFPN. Swin comes from that of an UperNet, which has no neck to compare."""
+    is_pvt = 'pvt' in backbone
+    name = SEMANTIC_FPN.format(backbone if is_pvt else 'inline-pvt-t')
+    config = Config.fromfile(CONFIGS / name)
+    if not is_pvt:
+        upernet = Config.fromfile(CONFIGS / UPERNET.format(backbone)).model
+        config.model.backbone = upernet.backbone
+        config.model.neck.in_channels = upernet.decode_head.in_channels
+    return config
 
 
 def random_pixels(height: int, width: int) -> tuple[np.ndarray]:

@@ -50,8 +50,12 @@ def growth_table(cases: list[dict]) -> str:
 
 
 def parts_table(cases: list[dict]) -> str:
-    """Time of the parts of each model, and their shares of the whole."""
-    measured = [row for case in cases for row in case['candidates'] if 'parts' in row]
+    """Time of the parts of each model, and their shares of the whole; one table a case."""
+    return '\n\n'.join(f'{case["name"]}, parts\n\n{_parts_of(case)}' for case in cases)
+
+
+def _parts_of(case: dict) -> str:
+    measured = [row for row in case['candidates'] if 'parts' in row]
     names = list(measured[0]['parts']) if measured else []
     rows = [('', *names, 'rest')]
     for row in measured:

@@ -18,7 +18,6 @@ from ..layers import Block
 # Classes whose forward is known; mmcv registers its own under the name 'Conv'.
 _CONVOLUTIONS = (nn.Conv2d, wrappers.Conv2d)
 _TRANSPOSED = (nn.ConvTranspose2d, wrappers.ConvTranspose2d)
-_ALL = _CONVOLUTIONS + _TRANSPOSED
 
 
 def accelerate(model: nn.Module, precision: str = 'float32') -> None:
@@ -27,7 +26,8 @@ def accelerate(model: nn.Module, precision: str = 'float32') -> None:
     In float32, 3x3 convolutions run by Winograd's algorithm. Transposed convolutions, and in half
     precision all convolutions, keep their weights in channels-last order, which PyTorch has
     faster kernels for. RoIAlign runs on all cores. A model without one of our blocks, and any
-    model under ``MMINLINE_EXECUTION=plain``, stays as it is.
+    model under ``MMINLINE_EXECUTION=plain``, stays as it is. ``set_precision`` calls this again for
+    a model that has been accelerated.
 
     Args:
         model: Detector or segmentor, on the device that it will run on.
@@ -42,7 +42,23 @@ def accelerate(model: nn.Module, precision: str = 'float32') -> None:
         # Partial functions, not closures: a copy of the model, or a pickled one, runs its own.
         if suits_table(module):
             module.forward = functools.partial(run_roi_align, module)
-        elif type(module) in (_TRANSPOSED if precision == 'float32' else _ALL):
+        elif type(module) in _TRANSPOSED:
             module.to(memory_format=torch.channels_last)
-        elif type(module) in _CONVOLUTIONS and suits_winograd(module):
-            module.forward = functools.partial(run_convolution, module)
+        elif type(module) in _CONVOLUTIONS:
+            _accelerate_convolution(module, precision)
+    model.is_accelerated = True
+
+
+def is_accelerated(model: nn.Module) -> bool:
+    """Whether necks and heads of a model run in the faster form."""
+    return getattr(model, 'is_accelerated', False)
+
+
+def _accelerate_convolution(conv: nn.Conv2d, precision: str) -> None:
+    # The form for another precision may be there already; its forward is for float32 only anyway.
+    if precision != 'float32':
+        conv.to(memory_format=torch.channels_last)
+        return
+    conv.to(memory_format=torch.contiguous_format)
+    if suits_winograd(conv):
+        conv.forward = functools.partial(run_convolution, conv)

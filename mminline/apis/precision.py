@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ..layers.statistics import upcast
+from .acceleration import accelerate, is_accelerated
 
 PRECISIONS = dict(float32=torch.float32, bfloat16=torch.bfloat16, float16=torch.float16)
 # Instructions for products in bfloat16: AVX-512, AMX, Arm.
@@ -25,7 +26,8 @@ def set_precision(model: nn.Module, precision: str) -> None:
     """Let every forward pass of a model run in a precision, ``test_step`` too.
 
     Weights stay in float32. The convolutions and products of the model take half precision; sums
-    over tokens, scores, boxes and the compiled operations of mmcv keep float32.
+    over tokens, scores, boxes and the compiled operations of mmcv keep float32. Necks and heads
+    in their faster form get that of the precision.
 
     Args:
         model: Detector or segmentor, on the device that it will run on.
@@ -37,6 +39,8 @@ def set_precision(model: nn.Module, precision: str) -> None:
     if precision != 'float32':
         keep_float32(model)
         model.forward = functools.partial(_run_in, model.forward, PRECISIONS[precision])
+    if is_accelerated(model):
+        accelerate(model, precision)
 
 
 def is_half(model: nn.Module) -> bool:

@@ -10,6 +10,7 @@ from torch import nn
 
 from ..predictions import save_classes, save_instances
 from ..visualization import draw_classes, draw_instances
+from .detection import masks_from
 from .pipeline import build_test_pipeline
 from .segmentation import predict_class_map
 
@@ -43,7 +44,8 @@ class Predictor:
         batch = pseudo_collate([self.pipeline(image_HWC)])
         sample = predict_class_map(self.model, batch)
         if sample is None:
-            (sample,) = self.model.test_step(batch)
+            with masks_from(self.model, self.score_thr):
+                (sample,) = self.model.test_step(batch)
         if 'pred_instances' in sample:
             found = sample.pred_instances
             sample.pred_instances = found[found.scores >= self.score_thr]

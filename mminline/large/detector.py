@@ -8,6 +8,7 @@ import torch
 from mmengine.structures import BaseDataElement, InstanceData
 from torch import Tensor, nn
 
+from ..replaced import replaced
 from .backbone import Report
 from .candidates import Candidates, choose_boxes
 from .detector_parts import check_parts, region_parts
@@ -15,7 +16,6 @@ from .errors import CannotCutError
 from .halo import TOLERANCE, find_halo, random_strip
 from .masks import paste_as_runs
 from .region_pool import RegionPool
-from .replaced import replaced
 from .tiles import UNIT, Maps, Tile, split_image
 
 

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..replaced import replaced
 from .errors import CannotCutError
-from .replaced import replaced
 from .tiles import Maps, Tile
 
 

@@ -12,13 +12,13 @@ from mmengine.structures import BaseDataElement, InstanceData, PixelData
 from torch import nn
 
 from ..apis import Predictor, build_test_pipeline
+from ..replaced import replaced
 from .backbone import compute_maps
 from .errors import CannotCutError
 from .free_memory import free_bytes
 from .image import ModelImage
 from .memory import ordinary_bytes
 from .predict import cut, is_segmentor, predict
-from .replaced import replaced
 from .tiles import UNIT
 
 PICTURE_SIDE = 1600

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 from torch import Tensor, nn
 
+from ..replaced import replaced
 from .errors import CannotCutError
 from .regions import TileSource, pool_from_tiles, pool_from_whole
-from .replaced import replaced
 from .tiles import Maps
 
 

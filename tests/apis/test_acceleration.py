@@ -10,7 +10,7 @@ from mmengine.config import Config
 from torch import nn
 
 from helpers.tiny_configs import DETECTOR
-from mminline.apis import accelerate, init_model
+from mminline.apis import accelerate, init_model, set_precision
 
 
 @functools.cache
@@ -93,6 +93,32 @@ def test_in_half_precision_convolutions_keep_their_weights_channels_last():
         weight = model.get_submodule(name).weight
         assert weight.is_contiguous(memory_format=torch.channels_last)
         assert not weight.is_contiguous()
+
+
+@pytest.mark.filterwarnings('ignore:This CPU has no instructions for bfloat16')
+def test_another_precision_brings_its_own_form():
+    model, expected = build(precision='bfloat16'), build()
+    image = torch.randn(1, 3, 192, 256)
+    name = 'neck.fpn_convs.0.conv'
+    conv = model.get_submodule(name)
+    set_precision(model, 'float32')
+
+    assert name in overridden(model)
+    assert conv.weight.is_contiguous()
+    with torch.no_grad():
+        for ours, theirs in zip(
+            model.extract_feat(image), expected.extract_feat(image), strict=True
+        ):
+            assert torch.equal(ours, theirs)
+    set_precision(model, 'bfloat16')
+    assert conv.weight.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_another_precision_does_not_accelerate():
+    model = build(fast=False)
+    set_precision(model, 'float32')
+
+    assert not overridden(model)
 
 
 def test_a_pickled_model_runs_its_own_parts():

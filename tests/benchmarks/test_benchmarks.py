@@ -160,25 +160,31 @@ def test_figure_compares_windows_and_sides_with_softmax_attention(quick_run):
     assert (folder / 'figure.png').read_bytes().startswith(b'\x89PNG')
 
 
-def test_detector_tells_the_shares_of_its_parts_in_each_precision(quick_run):
-    (case,) = load(quick_run, 'detector')['cases']
+@pytest.mark.parametrize('family', ['PVT', 'Swin'])
+def test_detector_tells_the_shares_of_its_parts_in_each_precision(quick_run, family):
+    cases = {case['name']: case for case in load(quick_run, 'detector')['cases']}
+    title = f'Mask R-CNN with {family}-T, image of 160 x 128'
 
-    detectors = rows(case)
-    assert {'ours, bfloat16', 'softmax PVT (mmdet), bfloat16'} < detectors.keys()
+    detectors = rows(cases[title])
+    assert {'ours, bfloat16', f'softmax {family} (mmdet), bfloat16'} < detectors.keys()
     assert detectors['ours, fast=False']['difference'] < 1e-4
+    printed = quick_run[1].split(f'{title}, parts')[1]
     for row in detectors.values():
         assert set(row['parts']) == {'backbone', 'neck', 'RPN', 'boxes', 'masks'}
         assert 0 < sum(row['parts'].values()) <= row['median']
-        assert f'({row["parts"]["backbone"] / row["median"]:.0%})' in quick_run[1]
+        assert f'({row["parts"]["backbone"] / row["median"]:.0%})' in printed
 
 
-def test_segmentor_gives_the_classes_of_mmseg_and_the_times_of_its_parts(quick_run):
-    (case,) = load(quick_run, 'segmentor')['cases']
+@pytest.mark.parametrize('family, library', [('PVT', 'mmdet'), ('Swin', 'mmseg')])
+def test_segmentor_gives_the_classes_of_mmseg_and_the_times_of_its_parts(
+    quick_run, family, library
+):
+    cases = {case['name']: case for case in load(quick_run, 'segmentor')['cases']}
 
-    segmentors = rows(case)
+    segmentors = rows(cases[f'SemanticFPN with {family}-T, 150 classes, image of 160 x 128'])
     # Classes are compared too, and one other class would be a difference of 1 / 149.
     assert segmentors["ours, mmseg's predict"]['difference'] < 1e-4
-    assert 'ours, bfloat16' in segmentors
+    assert {'ours, bfloat16', f'softmax {family} ({library}), bfloat16'} < segmentors.keys()
     for row in segmentors.values():
         assert set(row['parts']) == {'backbone', 'neck', 'decode_head'}
 
@@ -188,7 +194,8 @@ def test_peers_are_listed_with_their_accuracy(quick_run):
 
     assert next(iter(rows(case))) == 'InLine-PVT-S, 82.0 %'
     if find_spec('timm'):
-        assert {'ConvNeXt-T, 82.1 %', 'EfficientViT-B2'} < rows(case).keys()
+        peers = {'ConvNeXt-T, 82.1 %', 'EfficientViT-B2, 82.1 %', 'ResNet-50, 80.4 %'}
+        assert peers < rows(case).keys()
 
 
 def test_tables_can_be_printed_again_from_the_files(quick_run):
@@ -200,8 +207,8 @@ def test_tables_can_be_printed_again_from_the_files(quick_run):
     )
 
     lines = done.stdout.splitlines()
-    # Two sizes and their growth; prediction and its parts.
-    assert sum(line.startswith('| baseline implementation ') for line in lines) == 3 + 2
+    # Two sizes and their growth; prediction and its parts, with two backbones.
+    assert sum(line.startswith('| baseline implementation ') for line in lines) == 3 + 4
     assert all(line in printed for line in lines)
 
 
@@ -233,6 +240,7 @@ def test_who_takes_too_long_is_left_out_from_there_on_and_the_table_says_so(tmp_
         (['layer', '--shape', '16', '64'], 'has to be a whole number from 32 on, got 16'),
         (['train', '--batch', '0'], 'has to be a whole number from 1 on, got 0'),
         (['scale', '--shape', '64', '64'], 'unrecognized arguments'),
+        (['detector', '--precision', 'float32', 'float16'], 'precision=float16 needs a GPU'),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(benchmark_modules, capsys, arguments, message):
@@ -305,6 +313,33 @@ def test_times_alone_of_some_candidates(benchmark_modules, monkeypatch, tmp_path
     assert all('peak_bytes' not in row and len(row['seconds']) == 3 for row in case['candidates'])
     with pytest.raises(SystemExit, match='has to name some of ours, other, third; got ohter'):
         run.main([*command, 'ohter'])
+
+
+def test_cases_without_a_named_candidate_are_left_out(benchmark_modules, monkeypatch, tmp_path):
+    import run
+    from benchmark import Benchmark, Candidate, Case
+    from builders import random_image
+    from runners import Inference
+    from tables import parts_table
+
+    def make_cases(shape):
+        names = dict(First=('ours', 'other'), Second=('ours', 'third'), Third=('third',))
+        candidate = partial(Candidate, runner=Inference, build=partial(nn.Conv2d, 3, 4, 1))
+        return [
+            Case(title, shape, partial(random_image, 1), [candidate(name) for name in named])
+            for title, named in names.items()
+        ]
+
+    entry = Benchmark('convolutions', make_cases, dict(shape=[64, 64]), summary=parts_table)
+    monkeypatch.setitem(run.BENCHMARKS, 'convolution', entry)
+    command = ['convolution', '--no-memory', '--out', str(tmp_path), '--only']
+    run.main([*command, 'ours', 'other'])
+
+    cases = json.loads((tmp_path / 'convolution.json').read_text())['cases']
+    assert [list(rows(case)) for case in cases] == [['ours', 'other'], ['ours']]
+    assert (tmp_path / 'convolution.png').exists()
+    with pytest.raises(SystemExit, match='some of ours, other, third; got fourth'):
+        run.main([*command, 'ours', 'fourth'])
 
 
 def test_layer_runs_as_in_a_backbone(benchmark_modules, monkeypatch):

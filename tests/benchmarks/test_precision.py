@@ -43,7 +43,7 @@ def program(shapes, tmp_path, monkeypatch):
 
 
 def test_losses_start_from_the_same_weights_and_regions(program, capsys):
-    results = program('losses', 'detector.py', '--steps', '3')
+    results = program('losses', 'detector.py', '--steps', '3', '--batch', '2')
 
     full, half = (results[word]['losses'] for word in ('float32', 'bfloat16'))
     assert len(full) == len(half) == 3
@@ -51,6 +51,27 @@ def test_losses_start_from_the_same_weights_and_regions(program, capsys):
     assert half[0] == pytest.approx(full[0], rel=0.05)
     assert Path('out/losses.png').read_bytes().startswith(b'\x89PNG')
     assert '| bfloat16 |' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize('config', ['detector.py', 'segmentor.py'])
+def test_both_precisions_see_the_same_batches(program, config):
+    import precision
+
+    config = precision.load_run_config(config)
+    precision.init_model(config, device='cpu')  # knows where to look for transforms
+    config.train_dataloader.batch_size = 2
+    dataset = config.train_dataloader.dataset
+    dataset.pipeline.insert(-1, dict(type='RandomFlip', prob=0.5))
+    dataset.indices = 3  # so few that they begin again
+    first = [batch['inputs'] for batch in precision.make_batches(config, 4)]
+    torch.rand(7)  # draws of a model do not matter
+    second = [batch['inputs'] for batch in precision.make_batches(config, 4)]
+
+    assert [len(images) for images in first] == [len(images) for images in second]
+    assert len(first) == 4 and len(first[0]) == 2
+    for images, others in zip(first, second, strict=True):
+        assert all(torch.equal(*pair) for pair in zip(images, others, strict=True))
+    assert not torch.equal(first[0][0], first[0][1])
 
 
 def test_scores_are_those_of_each_form(program, capsys):
