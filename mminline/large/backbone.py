@@ -1,6 +1,7 @@
 """Maps of a whole image by the backbone, without the image as one tensor."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -89,19 +90,20 @@ def _run_stages(
     hw_shape, patch = shape, 4
     for index, stage in enumerate(stages):
         x_BLC, hw_shape = _embed(stage, read, hw_shape, patch)
+        read = None  # with it go the tokens of the stage before
         for block in stage.blocks:
             x_BLC = execution.run(block, x_BLC, hw_shape, stage.streaming)
             done += 1
             report('backbone', done, total)
-        map_BCHW = to_map(x_BLC, hw_shape)
         if index in backbone.out_indices:
             outputs.append(to_map(backbone.output_norm(x_BLC, index), hw_shape))
-
-        def read(top: int, bottom: int, map_BCHW: Tensor = map_BCHW) -> Tensor:
-            return map_BCHW[:, :, top:bottom]
-
+        read = partial(_cut_rows, to_map(x_BLC, hw_shape))
         patch = 2
     return outputs
+
+
+def _cut_rows(map_BCHW: Tensor, top: int, bottom: int) -> Tensor:
+    return map_BCHW[:, :, top:bottom]
 
 
 def _embed(

@@ -1,6 +1,7 @@
 """Class maps in parts against those of the whole image at once."""
 
 import sys
+import weakref
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from helpers.large_models import (
     ordinary_classes,
     random_image,
 )
+from mminline import execution
 from mminline.large import CannotCutError, memory, predict
 from mminline.large import segmentor as segmentors
 
@@ -221,6 +223,24 @@ def test_colours_in_the_other_order_may_be_a_view(semantic_fpn):
     expected = predict(semantic_fpn, image[..., ::-1].copy())
 
     np.testing.assert_array_equal(predict(semantic_fpn, image[..., ::-1]), expected)
+
+
+def test_tokens_of_a_stage_are_dropped_before_the_next_one_runs(monkeypatch):
+    # Swin's outputs are normalised copies of them.
+    model, run = build_segmentor('upernet'), execution.run
+    alive = {}
+
+    def watch(block, x_BLC, *args):
+        for channels, storage in alive.items():
+            assert channels == x_BLC.shape[2] or storage() is None
+        out_BLC = run(block, x_BLC, *args)
+        alive[x_BLC.shape[2]] = weakref.ref(out_BLC.untyped_storage())
+        return out_BLC
+
+    monkeypatch.setattr(execution, 'run', watch)
+    predict(model, random_image(64, 96))
+
+    assert len(alive) == 4
 
 
 def test_progress_is_reported(semantic_fpn):
