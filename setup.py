@@ -80,7 +80,7 @@ setup(
     ],
     packages=find_packages(include=['mminline', 'mminline.*']),
     package_data={'mminline': ['py.typed']},
-    python_requires='>=3.11,<3.13',  # as environment/install.py
+    python_requires='>=3.11',  # as environment/install.py; later ones are not tested
     install_requires=[
         'torch>=2.6',  # reads checkpoints safely, and skips what is not weights in them
         'numpy>=1.23',  # the oldest with wheels for Python 3.11

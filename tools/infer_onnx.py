@@ -41,7 +41,7 @@ def parse_args() -> argparse.Namespace:
         '--score-thr',
         type=float,
         help=f'leave out objects with a lower score, whatever the threshold of the file '
-        f'(detectors; default: {SCORE_THR})',
+        f'(detectors; default: {SCORE_THR}, or that of the file if it is higher)',
     )
     parser.add_argument(
         '--threads', type=int, default=0, help='threads of onnxruntime (default: one a core)'
@@ -55,10 +55,11 @@ def open_model(args: argparse.Namespace) -> OnnxModel:
         raise FileNotFoundError(f'There is no file {args.file}.')
     if args.out.is_file():
         raise ValueError(f'--out has to be a folder, and {args.out} is a file.')
-    score_thr = SCORE_THR if args.score_thr is None else args.score_thr
-    model = OnnxModel(args.file, score_thr, args.threads)
+    model = OnnxModel(args.file, args.score_thr, args.threads)
     if args.score_thr is not None and not model.is_detector:
         raise ValueError('--score-thr is for detectors: a segmentor gives every pixel a class.')
+    if args.score_thr is None and model.is_detector:
+        model.score_thr = max(SCORE_THR, model.metadata['thresholds']['score'])
     return model
 
 

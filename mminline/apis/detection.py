@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 
 from torch import nn
@@ -16,8 +17,8 @@ METHODS = dict(
     predict_bbox=('StandardRoIHead.predict_bbox', 'CascadeRoIHead.predict_bbox'),
     predict_mask=('StandardRoIHead.predict_mask', 'CascadeRoIHead.predict_mask'),
 )
-# Threads that replaced the same method in turns could leave the other's behind.
-_turn = threading.RLock()
+# Threads that replaced the method of one model in turns could leave the other's behind.
+_turns: weakref.WeakKeyDictionary[nn.Module, threading.RLock] = weakref.WeakKeyDictionary()
 
 
 @contextlib.contextmanager
@@ -30,17 +31,26 @@ def masks_from(model: nn.Module, score_thr: float) -> Iterator[None]:
     others behind NMS. Models of another kind run as they are.
     """
     roi_head = getattr(model, 'roi_head', None)
-    if not (getattr(roi_head, 'with_mask', False) and _is_of_mmdet(roi_head)):
+    # Panoptic models, among others, go on with the objects.
+    is_last = (
+        getattr(getattr(model, 'predict', None), '__qualname__', None) == 'TwoStageDetector.predict'
+    )
+    if not (is_last and getattr(roi_head, 'with_mask', False) and _is_of_mmdet(roi_head)):
         yield
         return
-    with _turn:
-        predict_bbox = functools.partial(_predict_bbox, roi_head.predict_bbox, score_thr)
+    with _turns.setdefault(model, threading.RLock()):
+        predict_bbox = functools.partial(
+            _predict_bbox, roi_head.predict_bbox, score_thr, threading.get_ident()
+        )
         with replaced(roi_head, 'predict_bbox', predict_bbox):
             yield
 
 
-def _predict_bbox(predict_bbox: Callable, score_thr: float, *args, **kwargs) -> list:
-    return [found[found.scores >= score_thr] for found in predict_bbox(*args, **kwargs)]
+def _predict_bbox(predict_bbox: Callable, score_thr: float, thread: int, *args, **kwargs) -> list:
+    found = predict_bbox(*args, **kwargs)
+    if threading.get_ident() != thread:  # another one, which has called the model itself
+        return found
+    return [each[each.scores >= score_thr] for each in found]
 
 
 def _is_of_mmdet(roi_head: nn.Module) -> bool:

@@ -61,7 +61,10 @@ def load_from_local(filename: str, map_location: Device = None) -> dict:
 
 @CheckpointLoader.register_scheme(prefixes=WEB, force=True)
 def load_from_http(
-    filename: str, map_location: Device = None, model_dir: str | None = None
+    filename: str,
+    map_location: Device = None,
+    model_dir: str | None = None,
+    progress: bool = True,  # as mmengine's has it; the progress is shown in any case
 ) -> dict:
     """Load from the web, once for all processes of a machine; ``model_dir`` keeps the file."""
     folder = Path(model_dir) if model_dir else cache_folder()
@@ -104,12 +107,12 @@ def load_from_mmcls(filename: str, map_location: Device = None) -> dict:
 
 
 @CheckpointLoader.register_scheme(prefixes=[r'(\S+\:)?s3://', r'(\S+\:)?petrel://'], force=True)
-def load_from_ceph(filename: str, map_location: Device = None) -> dict:
+def load_from_ceph(filename: str, map_location: Device = None, backend: str = 'petrel') -> dict:
     """Load from object storage, by the client that mmengine uses."""
-    backend = get_file_backend(filename, backend_args={'backend': 'petrel'})
+    client = get_file_backend(filename, backend_args={'backend': backend})
     with TemporaryDirectory() as folder:
         path = Path(folder) / 'checkpoint.pth'
-        path.write_bytes(backend.get(filename))
+        path.write_bytes(client.get(filename))
         return read_file(path, map_location, strict=True, source=filename)
 
 
@@ -124,5 +127,13 @@ def _model(address: str) -> str:
 
 
 # For code that calls mmengine's functions themselves.
-for _loader in (load_from_local, load_from_http):
+for _loader in (
+    load_from_local,
+    load_from_http,
+    load_from_torchvision,
+    load_from_openmmlab,
+    load_from_mmcls,
+    load_from_ceph,
+    load_from_pavi,
+):
     setattr(mmengine.runner.checkpoint, _loader.__name__, _loader)

@@ -3,6 +3,7 @@
 import contextlib
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,14 +47,21 @@ def readable_errors(folder: str | Path) -> Iterator[None]:
 def exit_on_sigterm() -> Iterator[None]:
     """Let SIGTERM end the program as an error does, so that unfinished files are removed.
 
-    torchrun sends it to all processes when one of them has ended. To be used in the main thread.
+    torchrun sends it to all processes when one of them has ended. Python handles signals in its
+    main thread; in others this does nothing.
     """
 
     def leave(*_: object) -> None:
-        sys.exit('Ended by SIGTERM, which torchrun sends when another process has ended.')
+        print('Ended by SIGTERM, which torchrun sends too, if another process has ended.',
+              file=sys.stderr)  # fmt: skip
+        sys.exit(128 + signal.SIGTERM)
 
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     before = signal.signal(signal.SIGTERM, leave)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        # None stands for a handler that was not set by Python.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)

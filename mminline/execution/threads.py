@@ -10,7 +10,7 @@ import itertools
 import os
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 import torch
@@ -46,11 +46,24 @@ def map_bands(
     function: Callable[[Band], Result], bands: Sequence[Band], num_threads: int
 ) -> list[Result]:
     """Call a function for each band, without gradients; results are in the order of the bands."""
-    # At the end of the main thread Python closes all pools, though other threads may go on.
-    if num_threads == 1 or len(bands) == 1 or not threading.main_thread().is_alive():
+    if num_threads == 1 or len(bands) == 1:
         return [function(band) for band in bands]
-    pool = _make_pool(num_threads, os.getpid())
-    return list(pool.map(_in_modes_of_this_thread(function), bands))
+    run = _in_modes_of_this_thread(function)
+    started: list[Future[Result]] = []
+    try:
+        pool = _make_pool(num_threads, os.getpid())
+        for band in bands:
+            started.append(pool.submit(run, band))
+    except RuntimeError:
+        # The system allows no more threads, or Python ends: with its main thread it closes all
+        # pools, though other threads may go on. This thread does the rest.
+        pass
+    try:
+        rest = [function(band) for band in bands[len(started) :]]
+        return [future.result() for future in started] + rest
+    finally:
+        for future in started:  # of no use after an error
+            future.cancel()
 
 
 @functools.lru_cache(maxsize=1)
@@ -60,10 +73,15 @@ def _make_pool(num_threads: int, process: int) -> ThreadPoolExecutor:
     pool = ThreadPoolExecutor(num_threads, 'mminline-band', torch.set_num_threads, (1,))
     # A pool starts a thread only if none is idle, so each waits until all have started.
     barrier = threading.Barrier(num_threads)
-    for started in [pool.submit(barrier.wait) for _ in range(num_threads)]:
-        started.result()
-    # Each has set the number for itself, and for threads to come: that is undone.
-    torch.set_num_threads(before)
+    try:
+        for started in [pool.submit(barrier.wait) for _ in range(num_threads)]:
+            started.result()
+    except RuntimeError:
+        barrier.abort()  # those that have started would wait for ever
+        raise
+    finally:
+        # Each has set the number for itself, and for threads to come: that is undone.
+        torch.set_num_threads(before)
     return pool
 
 

@@ -1,6 +1,7 @@
 """Masks of detected objects, of those that ``Predictor`` keeps only."""
 
 import functools
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from torch import nn
 
 from helpers.large_models import build_detector, random_image
 from mminline.apis import Predictor
+from mminline.apis.detection import masks_from
 
 KINDS = ['mask_rcnn', 'cascade']
 STEPS = [
@@ -86,6 +88,27 @@ def test_other_heads_compute_all_masks(image, pasted, monkeypatch):
 
     assert len(found) == 0
     assert sum(pasted) > 0
+
+
+def test_models_that_go_on_with_the_objects_compute_all_masks(image, pasted, monkeypatch):
+    model = build('mask_rcnn')
+    predict = model.predict
+    monkeypatch.setattr(model, 'predict', lambda *args, **kwargs: predict(*args, **kwargs))
+
+    Predictor(model, score_thr=2.0).predict(image)
+
+    assert sum(pasted) > 0
+
+
+def test_other_threads_that_call_the_model_meanwhile_get_all_objects(image):
+    model = build('mask_rcnn')
+    expected = predict_all(model, image)
+
+    with masks_from(model, 2.0), ThreadPoolExecutor(1) as pool:
+        found = pool.submit(predict_all, model, image).result()
+
+    assert len(expected) > 0
+    assert torch.equal(found.scores, expected.scores)
 
 
 @pytest.mark.parametrize('kind', KINDS)

@@ -12,6 +12,7 @@ import torch
 from mmengine.fileio import register_backend
 from mmengine.fileio.backends import BaseStorageBackend
 from mmengine.runner import CheckpointLoader
+from mmengine.runner import checkpoint as mmengine_loading
 
 from helpers.crafted import CRAFTED
 from mminline.checkpoints import UnsafeCheckpointError, schemes
@@ -155,3 +156,12 @@ def test_the_home_folder_is_found(tmp_path, monkeypatch):
     monkeypatch.setenv('HOME', str(tmp_path))
     torch.save({}, tmp_path / 'a.pth')
     assert CheckpointLoader.load_checkpoint('~/a.pth') == {}
+
+
+@pytest.mark.parametrize(
+    'name', ['local', 'http', 'torchvision', 'openmmlab', 'mmcls', 'ceph', 'pavi']
+)
+def test_mmengine_has_no_loading_function_of_its_own(name):
+    function = getattr(mmengine_loading, f'load_from_{name}')
+
+    assert function is getattr(schemes, f'load_from_{name}')

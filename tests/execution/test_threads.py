@@ -148,6 +148,35 @@ def test_a_thread_that_outlives_the_main_thread_can_predict():
     )
 
 
+def test_work_that_is_left_when_python_ends_is_done():
+    run_script(
+        'import os, threading, time\n'
+        'from concurrent.futures import ThreadPoolExecutor\n'
+        'from mminline.execution.threads import map_bands\n'
+        'map_bands(abs, range(9), 2)\n'
+        'def predict():\n'
+        '    time.sleep(1)\n'  # the main thread is at its end, and has closed the pools
+        '    try: assert map_bands(abs, range(9), 2) == list(range(9))\n'
+        '    except BaseException: os._exit(1)\n'
+        'ThreadPoolExecutor(1).submit(predict)\n'
+    )
+
+
+def test_without_further_threads_the_caller_does_the_work(monkeypatch):
+    def refuse(thread):
+        if sum(each.name.startswith('mminline-band') for each in threading.enumerate()):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    start = threading.Thread.start
+    monkeypatch.setattr(threading.Thread, 'start', refuse)
+    threads._make_pool.cache_clear()
+    before = torch.get_num_threads()
+
+    assert threads.map_bands(lambda band: 2 * band, range(9), 2) == list(range(0, 18, 2))
+    assert torch.get_num_threads() == before
+
+
 def test_weights_are_cast_once_for_all_bands():
     weight = torch.randn(4, 4, requires_grad=True)
 

@@ -66,9 +66,9 @@ class DetectorModel(nn.Module):
             and self.backbone.pad_value == self.pad_value
         )
         self.pads_maps = not getattr(model, 'ignores_padding', False)
-        needed = getattr(self.backbone, 'smallest_side', SMALLEST)
+        self.needed_side = getattr(self.backbone, 'smallest_side', SMALLEST)
         # Padding makes any image large enough for the backbone, or mmdet would refuse it.
-        self.smallest_side = 1 if self.divisor >= needed else needed
+        self.smallest_side = 1 if self.divisor >= self.needed_side else self.needed_side
         self.test_cfg = last_head(model).test_cfg
         threshold = float(self.test_cfg.get('score_thr', 0))
         self.register_buffer('score_threshold', torch.tensor([threshold]))
@@ -101,7 +101,7 @@ class DetectorModel(nn.Module):
         if not self.backbone_ignores_padding:
             return self.backbone(pad(image, (height, width), self.pad_value))
         # Of a small image, the backbone sees as much padding as it needs.
-        seen = [torch.sym_max(side, self.backbone.smallest_side) for side in image.shape[-2:]]
+        seen = [torch.sym_max(side, self.needed_side) for side in image.shape[-2:]]
         maps = self.backbone(pad(image, seen, self.pad_value))
         if not self.pads_maps:
             return maps
