@@ -14,10 +14,13 @@ from .. import execution
 from ..execution.convolution import run_convolution, suits_winograd
 from ..execution.roi_align import run_roi_align, suits_table
 from ..layers import Block
+from ..models.backbones.template import Backbone
 
 # Classes whose forward is known; mmcv registers its own under the name 'Conv'.
 _CONVOLUTIONS = (nn.Conv2d, wrappers.Conv2d)
 _TRANSPOSED = (nn.ConvTranspose2d, wrappers.ConvTranspose2d)
+# Their modules work on maps in any order in memory, but for compiled operations of mmcv.
+_LIBRARIES = {'torch', 'mmengine', 'mmcv', 'mmdet', 'mmseg', 'mminline'}
 
 
 def accelerate(model: nn.Module, precision: str = 'float32') -> None:
@@ -25,9 +28,11 @@ def accelerate(model: nn.Module, precision: str = 'float32') -> None:
 
     In float32, 3x3 convolutions run by Winograd's algorithm. Transposed convolutions, and in half
     precision all convolutions, keep their weights in channels-last order, which PyTorch has
-    faster kernels for. RoIAlign runs on all cores. A model without one of our blocks, and any
-    model under ``MMINLINE_EXECUTION=plain``, stays as it is. ``set_precision`` calls this again for
-    a model that has been accelerated.
+    faster kernels for. RoIAlign runs on all cores. The backbone leaves its maps in channels-last
+    order too, unless a part of the model reads memory without a look at the order, or is from
+    another library. A model without one of our blocks, and any model under
+    ``MMINLINE_EXECUTION=plain``, stays as it is. ``set_precision`` calls this again for a model
+    that has been accelerated.
 
     Args:
         model: Detector or segmentor, on the device that it will run on.
@@ -38,7 +43,10 @@ def accelerate(model: nn.Module, precision: str = 'float32') -> None:
     if not (on_cpu and is_ours) or execution.is_forced_plain():
         return
     parts = [part for name, part in model.named_children() if name != 'backbone']
-    for module in (module for part in parts for module in part.modules()):
+    modules = [module for part in parts for module in part.modules()]
+    if isinstance(model.backbone, Backbone) and all(map(_reads_strides, [model, *modules])):
+        model.backbone.memory_format = torch.channels_last
+    for module in modules:
         # Partial functions, not closures: a copy of the model, or a pickled one, runs its own.
         if suits_table(module):
             module.forward = functools.partial(run_roi_align, module)
@@ -52,6 +60,14 @@ def accelerate(model: nn.Module, precision: str = 'float32') -> None:
 def is_accelerated(model: nn.Module) -> bool:
     """Whether necks and heads of a model run in the faster form."""
     return getattr(model, 'is_accelerated', False)
+
+
+def _reads_strides(module: nn.Module) -> bool:
+    """Whether a module is known to work on maps in any order in memory."""
+    library, *folders = type(module).__module__.split('.')
+    if (library, *folders[:1]) == ('mmcv', 'ops'):
+        return suits_table(module)
+    return library in _LIBRARIES
 
 
 def _accelerate_convolution(conv: nn.Conv2d, precision: str) -> None:

@@ -138,6 +138,6 @@ class InLineDeiT(Backbone):
         for index, block in enumerate(stage.blocks[: self.out_indices[-1] + 1]):
             x_BLC = execution.run(block, x_BLC, hw_shape, stage.streaming)
             if index in self.out_indices:
-                # Contiguous: compiled ops of mmcv read memory without a look at the strides.
-                outputs.append(to_map(x_BLC[:, 1:], hw_shape).contiguous())
+                out_BCHW = to_map(x_BLC[:, 1:], hw_shape)
+                outputs.append(out_BCHW.contiguous(memory_format=self.memory_format))
         return tuple(outputs)

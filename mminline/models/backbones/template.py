@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import torch
 from mmengine.model import BaseModule, PretrainedInit
 from torch import Tensor, nn
 
@@ -57,6 +58,9 @@ class Backbone(BaseModule):
 
     unit_name: str  # plural, for messages
     smallest_side: int  # of an image, in pixels
+    # Of the maps: compiled ops of mmcv read memory without a look at the strides. Tokens are
+    # channels-last, so that needs no copy; ``apis.accelerate`` sets it where no such op follows.
+    memory_format = torch.contiguous_format
 
     def __init__(
         self,
