@@ -8,7 +8,7 @@ import functools
 
 import torch
 from mmcv.cnn.bricks import wrappers
-from torch import nn
+from torch import Tensor, nn
 
 from .. import execution
 from ..execution.convolution import run_convolution, suits_winograd
@@ -54,12 +54,20 @@ def accelerate(model: nn.Module, precision: str = 'float32') -> None:
             module.to(memory_format=torch.channels_last)
         elif type(module) in _CONVOLUTIONS:
             _accelerate_convolution(module, precision)
+    scores = getattr(getattr(model, 'decode_head', None), 'conv_seg', None)
+    if type(scores) in _CONVOLUTIONS:
+        # In the other order they would be resized by a kernel that rounds differently.
+        scores.forward = functools.partial(_run_contiguous, scores)
     model.is_accelerated = True
 
 
 def is_accelerated(model: nn.Module) -> bool:
     """Whether necks and heads of a model run in the faster form."""
     return getattr(model, 'is_accelerated', False)
+
+
+def _run_contiguous(conv: nn.Conv2d, x_BCHW: Tensor) -> Tensor:
+    return type(conv).forward(conv, x_BCHW).contiguous()
 
 
 def _reads_strides(module: nn.Module) -> bool:
