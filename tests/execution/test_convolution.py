@@ -6,7 +6,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from mminline.execution import winograd
-from mminline.execution.convolution import as_part_of, run_convolution, suits_winograd
+from mminline.execution.convolution import as_part_of, direct, run_convolution, suits_winograd
 
 
 @pytest.fixture
@@ -49,6 +49,17 @@ def test_a_part_of_an_image_takes_the_form_of_the_whole(calls):
     run_convolution(conv, x)
 
     assert calls == [(1, 64, 16, 16)]
+
+
+@torch.no_grad()
+def test_all_can_be_asked_to_run_directly(calls):
+    conv, x = nn.Conv2d(64, 64, 3, padding=1), torch.randn(1, 64, 41, 53)
+
+    with direct():
+        found = run_convolution(conv, x)
+
+    assert not calls
+    assert torch.equal(found, conv(x))
 
 
 def test_whatever_needs_the_ordinary_form_gets_it(calls):
