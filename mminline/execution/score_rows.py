@@ -26,10 +26,12 @@ class ScoreRows(NamedTuple):
 
     Args:
         shape: Height and width.
+        dtype: Type of the scores.
         read: Gives the scores of a row, (C, W), which must not be changed.
     """
 
     shape: tuple[int, int]
+    dtype: torch.dtype
     read: Callable[[int], Tensor]
 
     def crop(self, rows: slice, columns: slice) -> 'ScoreRows':
@@ -37,24 +39,44 @@ class ScoreRows(NamedTuple):
         first, last, _ = rows.indices(self.shape[0])
         left, right, _ = columns.indices(self.shape[1])
         return ScoreRows(
-            (last - first, right - left), lambda row: self.read(first + row)[:, left:right]
+            (last - first, right - left),
+            self.dtype,
+            lambda row: self.read(first + row)[:, left:right],
         )
 
-    def resize(self, size: tuple[int, int], align_corners: bool) -> 'ScoreRows':
-        """Resize as ``F.interpolate(..., mode='bilinear')`` does."""
+    def stack(self) -> Tensor:
+        """Put all rows together, (C, H, W)."""
+        return torch.stack([self.read(row) for row in range(self.shape[0])], dim=1)
+
+    def resize(
+        self,
+        size: tuple[int, int],
+        align_corners: bool,
+        whole_size: tuple[int, int] | None = None,
+    ) -> 'ScoreRows':
+        """Resize as ``F.interpolate(..., mode='bilinear')`` does.
+
+        Args:
+            size: Height and width afterwards.
+            align_corners: As for ``F.interpolate``.
+            whole_size: If these are rows of a part of an image, the size of the whole afterwards,
+                by which ``F.interpolate`` chooses its kernel. The ratio has to be a power of two:
+                then a part has the weights of the whole.
+        """
         size = tuple(size)
         if size == self.shape:
             return self
         interpolate = functools.partial(F.interpolate, align_corners=align_corners)
-        if sum(size) <= OTHER_KERNEL:
-            scores_CHW = torch.stack([self.read(row) for row in range(self.shape[0])], dim=1)
-            return from_scores(interpolate(scores_CHW[None], size, mode='bilinear')[0])
+        # A single cell has any layout, and the other kernel is also that of channels-last maps.
+        is_single = whole_size is None and self.shape == (1, 1)
+        if is_single or sum(whole_size or size) <= OTHER_KERNEL:
+            return from_scores(interpolate(self.stack()[None], size, mode='bilinear')[0])
 
         @_remember_two
         def read_wide(row: int) -> Tensor:
             return interpolate(self.read(row)[None], size[1], mode='linear')[0]
 
-        weighed = _weigh_rows(self.shape[0], size[0], align_corners)
+        weighed = _weigh_rows(self.shape[0], size[0], align_corners, self.dtype)
 
         def read(row: int) -> Tensor:
             upper, upper_weight, lower, lower_weight = weighed[row]
@@ -62,7 +84,7 @@ class ScoreRows(NamedTuple):
             # In this order, with one rounding less if the processor can, as the kernel does it.
             return (below_CW * lower_weight).addcmul_(above_CW, upper_weight)
 
-        return ScoreRows(size, read)
+        return ScoreRows(size, self.dtype, read)
 
     def argmax(self) -> Tensor:
         """Index of the highest score of each pixel, (H, W); of equal ones the first."""
@@ -78,7 +100,7 @@ class ScoreRows(NamedTuple):
 
 def from_scores(scores_CHW: Tensor) -> ScoreRows:
     """Read the rows of scores that are there."""
-    return ScoreRows(tuple(scores_CHW.shape[1:]), lambda row: scores_CHW[:, row])
+    return ScoreRows(tuple(scores_CHW.shape[1:]), scores_CHW.dtype, lambda row: scores_CHW[:, row])
 
 
 def _remember_two(function: Callable[[int], Tensor]) -> Callable[[int], Tensor]:
@@ -106,18 +128,19 @@ def _first_best(scores_CW: Tensor) -> Tensor:
 
 
 def _weigh_rows(
-    rows_in: int, rows_out: int, align_corners: bool
+    rows_in: int, rows_out: int, align_corners: bool, dtype: torch.dtype
 ) -> list[tuple[int, Tensor, int, Tensor]]:
     """Find the row above each resized row, its weight, the row below and its weight.
 
-    In float32 and rounded as the kernel does it.
+    In the type of the scores and rounded as the kernel does it.
     """
-    index = torch.arange(rows_out, dtype=torch.float32)
+    index = torch.arange(rows_out, dtype=dtype)
+    number = functools.partial(torch.tensor, dtype=dtype)
     if align_corners:
-        position = torch.tensor((rows_in - 1.0) / max(rows_out - 1.0, 1.0)) * index
+        position = number((rows_in - 1.0) / max(rows_out - 1.0, 1.0)) * index
     else:
-        scale = torch.tensor(float(rows_in)) / rows_out
-        position = torch.addcmul(torch.tensor(-0.5), scale, index + 0.5).clamp(min=0)
+        scale = number(float(rows_in)) / rows_out
+        position = torch.addcmul(number(-0.5), scale, index + 0.5).clamp(min=0)
     upper = position.floor().clamp(max=rows_in - 1)
     lower_weight = (position - upper).clamp(max=1)
     lower = (upper + 1).clamp(max=rows_in - 1)

@@ -3,13 +3,11 @@
 from collections.abc import Callable
 from functools import partial
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .. import execution
-from ..execution.slabs import SlabShape, cut_evenly, is_parallel, whole_shape
+from ..execution.slabs import SlabShape, cut_evenly, is_parallel, resize_position
 from ..layers.as_built import find_change
-from ..layers.statistics import full_precision
 from ..models.backbones.pyramid_backbone import PyramidBackbone
 from ..models.backbones.stage import Stage, to_map
 from .errors import CannotCutError
@@ -114,43 +112,15 @@ def _embed(
     hw_shape = shape.at_stride(patch) if is_slab else tuple(-(-side // patch) for side in shape)
     height, width = hw_shape
     band = max((1 << 20) // width, 1)
-    position = _Position(stage.pos_embed, hw_shape)
     x_BLC = None
     for top in range(0, height, band):
         bottom = min(top + band, height)
         tokens_BLC, _ = stage.embed(read(top * patch, bottom * patch))
         if x_BLC is None:
             x_BLC = tokens_BLC.new_empty(1, height * width, tokens_BLC.shape[2])
-        x_BLC[:, top * width : bottom * width] = position.add(tokens_BLC, top, bottom)
+        x_BLC[:, top * width : bottom * width] = tokens_BLC
+    if stage.pos_embed is not None:
+        # At once, as in the ordinary way, because resizing in bands rounds differently. A block
+        # needs as much memory, for its input and its output.
+        x_BLC += resize_position(stage.pos_embed, hw_shape)
     return stage.drop(x_BLC), hw_shape
-
-
-class _Position:
-    """Position embedding of a stage, resized in bands of rows.
-
-    Resizing is separable: the rows of the whole grid first, which are few numbers, then the
-    columns of a band.
-    """
-
-    def __init__(self, position_1HWC: Tensor | None, hw_shape: tuple[int, int]) -> None:
-        self.rows_1CHW = None
-        self.width = hw_shape[1]
-        if position_1HWC is not None:
-            rows_1CHW = self._resize(
-                position_1HWC.permute(0, 3, 1, 2),
-                (whole_shape(hw_shape)[0], position_1HWC.shape[2]),
-            )
-            first = hw_shape.top if isinstance(hw_shape, SlabShape) else 0
-            self.rows_1CHW = rows_1CHW[:, :, first : first + hw_shape[0]]
-
-    def add(self, tokens_BLC: Tensor, top: int, bottom: int) -> Tensor:
-        """Add the embedding of rows ``[top, bottom)`` of the grid."""
-        if self.rows_1CHW is None:
-            return tokens_BLC
-        band = self._resize(self.rows_1CHW[:, :, top:bottom], (bottom - top, self.width))
-        return tokens_BLC + band.permute(0, 2, 3, 1).flatten(1, 2)
-
-    @staticmethod
-    def _resize(map_1CHW: Tensor, shape: tuple[int, int]) -> Tensor:
-        with full_precision(map_1CHW):
-            return F.interpolate(map_1CHW, shape, mode='bilinear', align_corners=False)

@@ -4,9 +4,9 @@ import contextlib
 from collections.abc import Iterator, Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..execution.score_rows import ScoreRows, from_scores
 from ..replaced import replaced
 from .errors import CannotCutError
 from .tiles import Maps, Tile
@@ -14,6 +14,8 @@ from .tiles import Maps, Tile
 
 class WholePooling:
     """Pooled branches of a head, computed once from the whole map and resized for each tile.
+
+    They have the bits that resizing them for the whole map gives.
 
     PSPNet and UperNet keep them as ``psp_modules``: branches that pool a map to a few cells and
     convolve these, resized to the size of the map.
@@ -26,7 +28,7 @@ class WholePooling:
     def __init__(self, head: nn.Module, maps: Maps) -> None:
         self.module = getattr(head, 'psp_modules', None)
         self.maps = maps
-        self._pooled = {}
+        self._resized = {}
 
     @contextlib.contextmanager
     def on_tile(self, tile: Tile, slices: Sequence[Tensor]) -> Iterator[None]:
@@ -48,25 +50,18 @@ class WholePooling:
             yield
 
     def _branches(self, index: int, tile: Tile) -> list[Tensor]:
+        if index not in self._resized:
+            # The kernels of a tile are chosen by its size, see ``kernels``: this is no tile.
+            with torch._C.DisableTorchFunction():
+                self._resized[index] = self._resize(self.maps.whole(index))
         stride = self.maps.strides[index]
-        if index not in self._pooled:
-            whole = self.maps.whole(index)
-            self._pooled[index] = [branch(whole) for branch in self.module]
-        sides = [side // stride for side in self.maps.shape]
-        cells = [tile.rows.computed(stride), tile.columns.computed(stride)]
-        branches = []
-        for pooled_BCHW in self._pooled[index]:
-            rows, columns = (
-                self._weights(pooled_BCHW.shape[2 + axis], sides[axis], pooled_BCHW)[cells[axis]]
-                for axis in (0, 1)
-            )
-            branches.append(rows @ pooled_BCHW @ columns.T)
-        return branches
+        cells = tile.rows.computed(stride), tile.columns.computed(stride)
+        return [rows.crop(*cells).stack()[None] for rows in self._resized[index]]
 
-    def _weights(self, cells: int, side: int, like: Tensor) -> Tensor:
-        """Weights of bilinear resizing from a few cells to a side, (side, cells)."""
-        identity = torch.eye(cells, dtype=like.dtype, device=like.device)[None, None]
+    def _resize(self, whole_1CHW: Tensor) -> list[ScoreRows]:
+        """Resize the branches row by row, as tiles need them: they are larger than the map."""
         align_corners = getattr(self.module, 'align_corners', False)
-        return F.interpolate(identity, (side, cells), mode='bilinear', align_corners=align_corners)[
-            0, 0
+        size = tuple(whole_1CHW.shape[2:])
+        return [
+            from_scores(branch(whole_1CHW)[0]).resize(size, align_corners) for branch in self.module
         ]

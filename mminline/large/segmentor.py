@@ -7,15 +7,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..execution.score_rows import from_scores
 from .backbone import Report
 from .errors import CannotCutError
 from .halo import find_halo
 from .image import ModelImage
+from .kernels import KernelsOfTheWhole
 from .pooling import WholePooling
 from .tiles import Maps, Tile, split_image
 
-# Scores of an image are resized and compared in pieces: above 32 MB the allocator asks the system
-# for fresh memory each time, which takes three times as long as resizing.
+# Scores on a GPU are resized and compared in pieces.
 PIECE_BYTES = 16 << 20
 PIECE_COLUMNS = 256
 
@@ -52,7 +53,7 @@ class TiledSegmentor:
         """Compute the scores of a tile, at the stride of the head."""
         if maps not in self._pooling:
             self._pooling[maps] = WholePooling(self.head, maps)
-        with self._pooling[maps].on_tile(tile, slices):
+        with self._pooling[maps].on_tile(tile, slices), KernelsOfTheWhole(tile, maps.shape):
             return (self.head(self.neck(slices) if self.neck else slices),)
 
     def find_halo(self) -> int:
@@ -62,6 +63,21 @@ class TiledSegmentor:
     def classify(self, tile: Tile) -> np.ndarray:
         """Predict the class of each pixel of a tile."""
         (scores_1CHW,) = self.run(self.maps.slices(tile), tile, self.maps)
+        if scores_1CHW.device.type == 'cpu':
+            classes_HW = self._choose_by_rows(scores_1CHW[0], tile)
+        else:
+            classes_HW = self._choose_in_pieces(scores_1CHW, tile)
+        return classes_HW.cpu().numpy().astype(self.dtype)
+
+    def _choose_by_rows(self, scores_CHW: Tensor, tile: Tile) -> Tensor:
+        """Resize and compare as the ordinary way does, bit by bit, one row at a time."""
+        size = (tile.rows.last - tile.rows.first, tile.columns.last - tile.columns.first)
+        rows = from_scores(scores_CHW).resize(size, False, self.maps.shape)
+        rows = rows.crop(tile.rows.wanted(1), tile.columns.wanted(1))
+        return rows.argmax() if len(scores_CHW) > 1 else self._choose(rows.stack())
+
+    def _choose_in_pieces(self, scores_1CHW: Tensor, tile: Tile) -> Tensor:
+        """Resize and compare on a GPU, where single rows would take longer to start than to run."""
         # With the classes of a pixel side by side, resizing and comparing is much faster.
         scores_1CHW = scores_1CHW.contiguous(memory_format=torch.channels_last)
         stride = (tile.rows.last - tile.rows.first) // scores_1CHW.shape[2]
@@ -73,10 +89,9 @@ class TiledSegmentor:
             pieces = []
             for left in range(columns.start, columns.stop, PIECE_COLUMNS):
                 column = slice(left, min(left + PIECE_COLUMNS, columns.stop))
-                resized = self._resize(scores_1CHW, row, column, stride)
-                pieces.append(self._choose(resized).to(torch.int32))
-            rows.append(torch.cat(pieces, dim=1).cpu().numpy().astype(self.dtype))
-        return np.concatenate(rows)
+                pieces.append(self._choose(self._resize(scores_1CHW, row, column, stride)))
+            rows.append(torch.cat(pieces, dim=1).to(torch.int32))
+        return torch.cat(rows)
 
     def _resize(self, scores_1CHW: Tensor, rows: slice, columns: slice, stride: int) -> Tensor:
         """Resize cells to pixels: with their neighbours, which are cut off afterwards."""

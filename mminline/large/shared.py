@@ -61,7 +61,7 @@ class SlabMaps(Maps):
             side // stride - cells
             for side, cells in zip(self.shape, map_BCHW.shape[2:], strict=True)
         ]
-        return F.pad(map_BCHW, (0, missing[1], 0, missing[0]))
+        return F.pad(map_BCHW, (0, missing[1], 0, missing[0])).contiguous()
 
     def _gather(self, index: int, rows: Sequence[tuple[int, int]]) -> Tensor:
         """Give each process the rows of a map that it wants."""

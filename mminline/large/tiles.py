@@ -93,7 +93,8 @@ def split_image(
 class Maps:
     """Maps of a whole image, without the cells that are padding alone.
 
-    Those are zero. They are added to the slices, so that no map is copied.
+    Those are zero. They are added to the slices, so that no map is copied. Slices are contiguous,
+    as the maps of the ordinary way are: convolutions round differently in other layouts.
 
     Args:
         maps: Maps of the image from fine to coarse.
@@ -136,4 +137,5 @@ class Maps:
             rows.stop - rows.start - part.shape[2],
             columns.stop - columns.start - part.shape[3],
         )
-        return F.pad(part, (0, missing[1], 0, missing[0])) if any(missing) else part
+        part = F.pad(part, (0, missing[1], 0, missing[0])) if any(missing) else part
+        return part.contiguous()

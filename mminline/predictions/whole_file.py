@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import secrets
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,15 +13,19 @@ def whole_file(path: str | Path) -> Iterator[Path]:
     """Write a file that gets its name when it is complete.
 
     If anything goes wrong before, a full disk or Ctrl-C, nothing is left of it, and an older file
-    of that name stays as it was.
+    of that name stays as it was. Of several processes that write to one path each has its own
+    unfinished file, and the last one to finish leaves its own, whole.
 
     Yields:
         Path to write to, in the same folder.
     """
     path = Path(path)
-    unfinished = path.with_name(f'.{path.name}.part')
+    unfinished = path.with_name(f'.{path.name}.{secrets.token_hex(8)}.part')
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        # Not by ``tempfile``: its files are for the user alone, and the result is for all who may
+        # read what this user writes.
+        unfinished.touch(exist_ok=False)
         yield unfinished
         os.replace(unfinished, path)
     except OSError as error:

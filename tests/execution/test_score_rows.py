@@ -17,6 +17,7 @@ SIZES = [
     ((97, 3), (1000, 7)),
     ((90, 70), (71, 60)),  # smaller
     ((1, 4), (100, 90)),
+    ((1, 1), (100, 90)),  # has any layout of memory
     ((30, 30), (60, 50)),  # another kernel
     ((30, 30), (30, 30)),
 ]
@@ -31,24 +32,39 @@ def interpolate(scores_CHW: torch.Tensor, size: tuple[int, int], align: bool) ->
     return F.interpolate(scores_CHW[None], size, mode='bilinear', align_corners=align)[0]
 
 
-def as_scores(rows) -> torch.Tensor:
-    return torch.stack([rows.read(row) for row in range(rows.shape[0])], dim=1)
-
-
 @pytest.mark.parametrize('align', [False, True])
 @pytest.mark.parametrize(('shape', 'size'), SIZES, ids=str)
 def test_resized_rows_have_the_bits_of_interpolate(shape, size, align):
     resized = from_scores(scores(shape)).resize(size, align)
 
     assert resized.shape == size
-    assert torch.equal(as_scores(resized), interpolate(scores(shape), size, align))
+    assert torch.equal(resized.stack(), interpolate(scores(shape), size, align))
+
+
+def test_doubles_are_weighed_as_doubles():
+    some = scores((61, 80)).double()
+
+    resized = from_scores(some).resize((243, 301), False).stack()
+
+    assert torch.equal(resized, interpolate(some, (243, 301), False))
+
+
+def test_a_small_part_has_the_bits_of_the_whole():
+    some = scores((40, 50))
+    whole = interpolate(some, (80, 100), False)
+    part = some[:, :20, 10:30]
+    assert not torch.equal(interpolate(part, (40, 40), False)[:, :38, 2:38], whole[:, :38, 22:58])
+
+    resized = from_scores(part).resize((40, 40), False, whole_size=(80, 100)).stack()
+
+    assert torch.equal(resized[:, :38, 2:38], whole[:, :38, 22:58])
 
 
 @pytest.mark.parametrize('rows_in', [2, 31, 64, 100, 171])
 def test_every_number_of_rows_is_weighed_as_the_kernel_does(rows_in):
     for rows_out in (*range(OTHER_KERNEL, 400, 37), 1023, 2250):
         some = scores((rows_in, 2), num_classes=1)
-        resized = as_scores(from_scores(some).resize((rows_out, 2), False))
+        resized = from_scores(some).resize((rows_out, 2), False).stack()
         assert torch.equal(resized, interpolate(some, (rows_out, 2), False)), rows_out
 
 

@@ -19,6 +19,9 @@ from helpers.large_models import (
 from mminline import execution
 from mminline.large import CannotCutError, memory, predict
 from mminline.large import segmentor as segmentors
+from mminline.large.backbone import compute_maps
+from mminline.large.image import ModelImage
+from mminline.large.tiles import split_image
 
 pytestmark = pytest.mark.slow
 
@@ -46,6 +49,66 @@ def test_no_pixel_differs_from_the_whole_at_once(segmentor, shape, monkeypatch):
         np.testing.assert_array_equal(predict(segmentor, image, band_rows=rows), expected)
     monkeypatch.setattr(memory, 'TILE_BYTES', 1 << 20)  # tiles narrower than the image
     np.testing.assert_array_equal(predict(segmentor, image), expected)
+
+
+@pytest.fixture
+def one_thread():
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(num_threads)
+
+
+# The last one is so large that PyTorch takes other kernels for the whole than for its parts.
+@pytest.mark.parametrize('shape', [*SHAPES, (1100, 700)])
+@pytest.mark.parametrize('kind', SEGMENTORS)
+@torch.inference_mode()
+def test_every_bit_of_float32_scores_is_that_of_the_whole_at_once(kind, shape, one_thread):
+    model = build_segmentor(kind).float()
+    image = ModelImage(model, random_image(*shape))
+    maps = compute_maps(model.backbone, image, lambda *_: None)
+    expected = model(image.rows(0, image.padded_shape[0]), mode='tensor')
+    stride = image.padded_shape[0] // expected.shape[2]
+    tiled = segmentors.TiledSegmentor(model, maps)
+    halo = tiled.find_halo()
+
+    for tile_shape in [(32, 1024), (64, 96), (160, 224)]:
+        for tiles in split_image(image.padded_shape, tile_shape, halo):
+            for tile in tiles:
+                (scores,) = tiled.run(maps.slices(tile), tile, maps)
+                part = expected[
+                    ...,
+                    tile.rows.start // stride : tile.rows.stop // stride,
+                    tile.columns.start // stride : tile.columns.stop // stride,
+                ]
+                assert torch.equal(tile.crop(scores, stride), part), tile
+
+
+@pytest.mark.parametrize('shape', [(333, 517), (128, 32)])
+@pytest.mark.parametrize('kind', SEGMENTORS)
+def test_no_pixel_differs_in_float32(kind, shape, one_thread):
+    model = build_segmentor(kind).float()
+    image = random_image(*shape)
+    expected = ordinary_classes(model, image)
+
+    for rows in (None, 32, 100):
+        np.testing.assert_array_equal(predict(model, image, band_rows=rows), expected)
+
+
+@torch.inference_mode()
+def test_pieces_of_a_gpu_give_the_classes_that_rows_give(semantic_fpn, monkeypatch):
+    monkeypatch.setattr(segmentors, 'PIECE_COLUMNS', 16)
+    monkeypatch.setattr(segmentors, 'PIECE_BYTES', 1 << 16)
+    image = ModelImage(semantic_fpn, random_image(333, 517))
+    maps = compute_maps(semantic_fpn.backbone, image, lambda *_: None)
+    tiled = segmentors.TiledSegmentor(semantic_fpn, maps)
+    tile = list(split_image(image.padded_shape, (128, 160), 64))[1][1]
+    (scores_1CHW,) = tiled.run(maps.slices(tile), tile, maps)
+
+    rows = tiled._choose_by_rows(scores_1CHW[0], tile)
+
+    assert len(rows.unique()) > 1
+    assert torch.equal(tiled._choose_in_pieces(scores_1CHW, tile), rows.int())
 
 
 def test_a_narrower_halo_would_not_do(semantic_fpn, monkeypatch):

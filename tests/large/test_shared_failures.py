@@ -20,7 +20,7 @@ from mminline.large.segmentor import TiledSegmentor
 
 def classify(self, tile):
     while True:
-        if os.environ['RANK'] == '1' and Path('.classes.tif.part').exists():
+        if os.environ['RANK'] == '1' and any(Path().glob('.classes.tif.*')):
             Path('killed').write_text(str(time.time()))
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(0.01)

@@ -55,6 +55,32 @@ def test_an_interruption_leaves_nothing(tmp_path, kind, fail):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_each_of_several_writers_has_its_own_unfinished_file(tmp_path):
+    path = tmp_path / 'a.txt'
+
+    with whole_file(path) as first:
+        first.write_text('the first one')
+        with whole_file(path) as second:
+            second.write_text('the second one')
+        assert path.read_text() == 'the second one'
+        with pytest.raises(KeyboardInterrupt), whole_file(path) as third:
+            third.write_text('half of the')
+            raise KeyboardInterrupt
+        assert path.read_text() == 'the second one'
+
+    assert path.read_text() == 'the first one'
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_has_the_permissions_of_any_new_file(tmp_path):
+    with whole_file(tmp_path / 'whole') as unfinished:
+        unfinished.write_text('a')
+    (tmp_path / 'plain').write_text('a')
+
+    whole, plain = (tmp_path / name for name in ('whole', 'plain'))
+    assert whole.stat().st_mode == plain.stat().st_mode
+
+
 @pytest.mark.parametrize('suffix', ['.bmp', '.jpg', '.png', '.tif', '.webp'])
 def test_pictures_are_those_that_opencv_writes(tmp_path, suffix):
     write_image(tmp_path / f'ours{suffix}', PICTURE)

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import secrets
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -113,7 +114,8 @@ def export_model(
         check_options(what, score_thr=score_thr, nms_thr=nms_thr, paste=paste or None)
         module = ImageModel(model, what, normalize)
     dynamic = what == 'detector' if dynamic is None else dynamic
-    unchecked = path.with_name(f'.part.{path.name}')
+    # Its own for each process that exports to this path; the suffix chooses the reader.
+    unchecked = path.with_name(f'.{secrets.token_hex(8)}.part.{path.name}')
     try:
         metadata = describe(model, module, what, shape, dynamic)
         _write(module, metadata, unchecked, path, kind, shape, dynamic, verbose)
