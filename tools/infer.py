@@ -83,9 +83,7 @@ def parse_args() -> argparse.Namespace:
 
 
 def build_predictor(config: Config, args: argparse.Namespace) -> Predictor:
-    # Heads in their faster form round by the position in a map, and parts of an image have others.
-    fast = not args.full_size
-    model = init_model(config, args.checkpoint, args.device, args.precision, fast=fast)
+    model = init_model(config, args.checkpoint, args.device, args.precision)
     score_thr = SCORE_THR if args.score_thr is None else args.score_thr
     if args.full_size:
         return FullSizePredictor(model, score_thr, args.large or 'auto')

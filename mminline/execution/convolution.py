@@ -1,7 +1,7 @@
 """3x3 convolutions of necks and heads on a CPU: which of them run by Winograd's algorithm."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextvars import ContextVar
 
 import torch
@@ -13,41 +13,21 @@ from .decision import is_plain_inference
 # Below these, the transforms of kernel and tiles cost more than they save.
 FEWEST_TILES, FEWEST_CHANNELS = 100, 64
 
-# Counts the tiles by which a map is judged, from its sides and the padding.
-_count_tiles = ContextVar('count_tiles', default=winograd.count_tiles)
+_is_direct = ContextVar('is_direct', default=False)
 
 
 @contextlib.contextmanager
-def as_part_of(whole: tuple[int, int], part: tuple[int, int]) -> Iterator[None]:
-    """Let maps of a part of an image run as those of the whole: the two forms round differently.
+def direct_convolutions() -> Iterator[None]:
+    """Let all convolutions run directly.
 
-    Args:
-        whole: Height and width of the image.
-        part: Height and width of the part.
+    By Winograd's algorithm an output rounds by its place in a tile of outputs and depends on all
+    inputs of the tile, be it in the last digit. A part of a map would differ from the whole.
     """
-
-    def count(sides: Sequence[int], padding: int) -> int:
-        pairs = zip(sides, whole, part, strict=True)
-        return winograd.count_tiles([cells * of // to for cells, of, to in pairs], padding)
-
-    with _judged_by(count):
-        yield
-
-
-@contextlib.contextmanager
-def direct() -> Iterator[None]:
-    """Let all convolutions run directly: in the other form, cells of a tile depend on each other."""
-    with _judged_by(lambda sides, padding: 0):
-        yield
-
-
-@contextlib.contextmanager
-def _judged_by(count: Callable[[Sequence[int], int], int]) -> Iterator[None]:
-    token = _count_tiles.set(count)
+    token = _is_direct.set(True)
     try:
         yield
     finally:
-        _count_tiles.reset(token)
+        _is_direct.reset(token)
 
 
 def suits_winograd(conv: nn.Conv2d) -> bool:
@@ -68,7 +48,8 @@ def run_convolution(conv: nn.Conv2d, x_BCHW: Tensor) -> Tensor:
         fits
         and conv.weight.dtype == torch.float32
         and is_plain_inference(x_BCHW)
-        and len(x_BCHW) * _count_tiles.get()(x_BCHW.shape[2:], padding) >= FEWEST_TILES
+        and winograd.count_tiles(x_BCHW.shape, padding) >= FEWEST_TILES
+        and not _is_direct.get()
     ):
         return winograd.convolve(x_BCHW, conv.weight, conv.bias, padding)
     return type(conv).forward(conv, x_BCHW)

@@ -30,8 +30,10 @@ def compute_maps(backbone: nn.Module, image: ModelImage, report: Report) -> Maps
         slab = cut_evenly(*size)
         maps = _run_stages(backbone, image, slab or size, report)
         if slab is not None:
-            return SlabMaps(maps, image.padded_shape, backbone.strides, slab)
-        return Maps(maps, image.padded_shape, backbone.strides)
+            return SlabMaps(
+                maps, image.padded_shape, backbone.strides, slab, backbone.memory_format
+            )
+        return Maps(maps, image.padded_shape, backbone.strides, backbone.memory_format)
     if is_parallel():
         raise CannotCutError(
             f'{type(backbone).__name__} cannot run over several processes: InLinePVT and '

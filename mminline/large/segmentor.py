@@ -12,7 +12,6 @@ from .backbone import Report
 from .errors import CannotCutError
 from .halo import find_halo
 from .image import ModelImage
-from .kernels import KernelsOfTheWhole
 from .pooling import WholePooling
 from .tiles import Maps, Tile, split_image
 
@@ -53,7 +52,7 @@ class TiledSegmentor:
         """Compute the scores of a tile, at the stride of the head."""
         if maps not in self._pooling:
             self._pooling[maps] = WholePooling(self.head, maps)
-        with self._pooling[maps].on_tile(tile, slices), KernelsOfTheWhole(tile, maps.shape):
+        with self._pooling[maps].on_tile(tile, slices):
             return (self.head(self.neck(slices) if self.neck else slices),)
 
     def find_halo(self) -> int:
@@ -71,8 +70,7 @@ class TiledSegmentor:
 
     def _choose_by_rows(self, scores_CHW: Tensor, tile: Tile) -> Tensor:
         """Resize and compare as the ordinary way does, bit by bit, one row at a time."""
-        size = (tile.rows.last - tile.rows.first, tile.columns.last - tile.columns.first)
-        rows = from_scores(scores_CHW).resize(size, False, self.maps.shape)
+        rows = from_scores(scores_CHW).resize(tile.computed_shape, False, self.maps.shape)
         rows = rows.crop(tile.rows.wanted(1), tile.columns.wanted(1))
         return rows.argmax() if len(scores_CHW) > 1 else self._choose(rows.stack())
 

@@ -24,6 +24,7 @@ class SlabMaps(Maps):
         shape: Height and width of the whole padded image.
         strides: Stride of each map.
         slab: Own rows of the image without padding.
+        memory_format: Of the slices.
     """
 
     def __init__(
@@ -32,8 +33,9 @@ class SlabMaps(Maps):
         shape: tuple[int, int],
         strides: Sequence[int],
         slab: SlabShape,
+        memory_format: torch.memory_format = torch.contiguous_format,
     ) -> None:
-        super().__init__(maps, shape, strides)
+        super().__init__(maps, shape, strides, memory_format)
         self.slab = slab
         self.team = SharedTeam(slab.group)
         self._grids = [slab.at_stride(stride) for stride in self.strides]
@@ -61,7 +63,8 @@ class SlabMaps(Maps):
             side // stride - cells
             for side, cells in zip(self.shape, map_BCHW.shape[2:], strict=True)
         ]
-        return F.pad(map_BCHW, (0, missing[1], 0, missing[0])).contiguous()
+        padded_BCHW = F.pad(map_BCHW, (0, missing[1], 0, missing[0]))
+        return padded_BCHW.contiguous(memory_format=self.memory_format)
 
     def _gather(self, index: int, rows: Sequence[tuple[int, int]]) -> Tensor:
         """Give each process the rows of a map that it wants."""

@@ -7,6 +7,7 @@ two cells of every map up to that stride, and ratios of map sizes are those of t
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -46,6 +47,11 @@ class Tile:
 
     rows: Span
     columns: Span
+
+    @property
+    def computed_shape(self) -> tuple[int, int]:
+        """Height and width of what is computed."""
+        return self.rows.last - self.rows.first, self.columns.last - self.columns.first
 
     def crop(self, map_BCHW: Tensor, stride: int) -> Tensor:
         """Leave the wanted cells of a map of the computed ones."""
@@ -93,21 +99,27 @@ def split_image(
 class Maps:
     """Maps of a whole image, without the cells that are padding alone.
 
-    Those are zero. They are added to the slices, so that no map is copied. Slices are contiguous,
-    as the maps of the ordinary way are: convolutions round differently in other layouts.
+    Those are zero. They are added to the slices, so that no map is copied.
 
     Args:
         maps: Maps of the image from fine to coarse.
         shape: Height and width of the padded image.
         strides: Stride of each map.
+        memory_format: Of the slices, which is that of the maps in the ordinary way: convolutions
+            round differently in others.
     """
 
     def __init__(
-        self, maps: Sequence[Tensor], shape: tuple[int, int], strides: Sequence[int]
+        self,
+        maps: Sequence[Tensor],
+        shape: tuple[int, int],
+        strides: Sequence[int],
+        memory_format: torch.memory_format = torch.contiguous_format,
     ) -> None:
         self.maps = tuple(maps)
         self.shape = shape
         self.strides = tuple(strides)
+        self.memory_format = memory_format
         # Rows to predict; other processes may have the rest, see ``shared.SlabMaps``.
         self.rows = (0, shape[0])
         self.team = Team()
@@ -138,4 +150,4 @@ class Maps:
             columns.stop - columns.start - part.shape[3],
         )
         part = F.pad(part, (0, missing[1], 0, missing[0])) if any(missing) else part
-        return part.contiguous()
+        return part.contiguous(memory_format=self.memory_format)

@@ -6,7 +6,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from mminline.execution import winograd
-from mminline.execution.convolution import as_part_of, direct, run_convolution, suits_winograd
+from mminline.execution.convolution import direct_convolutions, run_convolution, suits_winograd
 
 
 @pytest.fixture
@@ -40,26 +40,16 @@ def test_large_maps_and_batches_get_the_fast_form(shape, padding, bias, calls):
 
 
 @torch.no_grad()
-def test_a_part_of_an_image_takes_the_form_of_the_whole(calls):
-    conv, x = nn.Conv2d(64, 64, 3, padding=1), torch.randn(1, 64, 16, 16)
-
-    run_convolution(conv, x)
-    with as_part_of((2048, 2048), (256, 256)):
-        run_convolution(conv, x)
-    run_convolution(conv, x)
-
-    assert calls == [(1, 64, 16, 16)]
-
-
-@torch.no_grad()
 def test_all_can_be_asked_to_run_directly(calls):
     conv, x = nn.Conv2d(64, 64, 3, padding=1), torch.randn(1, 64, 41, 53)
 
-    with direct():
+    with direct_convolutions():
         found = run_convolution(conv, x)
 
     assert not calls
     assert torch.equal(found, conv(x))
+    run_convolution(conv, x)
+    assert len(calls) == 1
 
 
 def test_whatever_needs_the_ordinary_form_gets_it(calls):

@@ -35,14 +35,14 @@ def read_config(path: str) -> Config:
     return Config.fromfile(CONFIGS / f'{path}.py')
 
 
-def build_segmentor(kind: str, **head_options) -> nn.Module:
+def build_segmentor(kind: str, channels: int = 8, **head_options) -> nn.Module:
     config = copy.deepcopy(read_config(f'segmentation/{SEGMENTORS[kind]}'))
     model = config.model
     model.pop('auxiliary_head', None)
-    model.decode_head.update(in_channels=CHANNELS, channels=8, num_classes=7, **head_options)
+    model.decode_head.update(in_channels=CHANNELS, channels=channels, num_classes=7, **head_options)
     if 'neck' in model:
-        model.neck.update(in_channels=CHANNELS, out_channels=8)
-        model.decode_head.in_channels = [8] * 4
+        model.neck.update(in_channels=CHANNELS, out_channels=channels)
+        model.decode_head.in_channels = [channels] * 4
     model.data_preprocessor.test_cfg = dict(size_divisor=32)
     built = _build(config, kind)
     randomize(built)

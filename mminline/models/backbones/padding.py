@@ -109,6 +109,9 @@ def run_size_by_size(
 
 
 def _zeros(image_BCHW: Tensor, part: Tensor, stride: int) -> Tensor:
-    """Make room for the maps of a batch, of the kind of those of a part of it."""
-    batch, _, height, width = image_BCHW.shape
-    return part.new_zeros(batch, part.shape[1], -(-height // stride), -(-width // stride))
+    """Make room for the maps of a batch, of the kind and in the order of those of a part."""
+    batch, _, *sides = image_BCHW.shape
+    height, width = (-(-side // stride) for side in sides)
+    if part.is_contiguous():
+        return part.new_zeros(batch, part.shape[1], height, width)
+    return part.new_zeros(batch, height, width, part.shape[1]).permute(0, 3, 1, 2)
