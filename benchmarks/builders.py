@@ -193,6 +193,39 @@ def random_pixels(height: int, width: int) -> tuple[np.ndarray]:
     return (generator.integers(0, 256, (height, width, 3), dtype=np.uint8),)
 
 
+class RandomPixels:
+    """Image as OpenCV reads it whose rows are drawn when they are asked for by slices.
+
+    An image of 16384 px takes 0.8 GB, which a program that reads a file in parts does not need.
+
+    Args:
+        height: Height.
+        width: Width.
+    """
+
+    BAND_ROWS = 64
+
+    def __init__(self, height: int, width: int) -> None:
+        self.shape = (height, width, 3)
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        top, bottom, _ = rows.indices(self.shape[0])
+        pixels_HWC = np.empty((bottom - top, *self.shape[1:]), np.uint8)
+        for index in range(top // self.BAND_ROWS, -(-bottom // self.BAND_ROWS)):
+            band_HWC = np.random.default_rng(index).integers(
+                0, 256, (self.BAND_ROWS, *self.shape[1:]), dtype=np.uint8
+            )
+            start = index * self.BAND_ROWS
+            begin, end = max(start, top), min(start + self.BAND_ROWS, bottom)
+            pixels_HWC[begin - top : end - top] = band_HWC[begin - start : end - start]
+        return pixels_HWC
+
+
+def random_file(height: int, width: int) -> tuple[RandomPixels]:
+    """Make an image that is read in parts, as one from a file is."""
+    return (RandomPixels(height, width),)
+
+
 def random_padded_images(batch: int, height: int, width: int, lowest: float = 0.6) -> tuple[Tensor]:
     """Make a batch of images of different size, the largest of the given one, padded with zeros.
 

@@ -2,9 +2,11 @@
 
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -173,12 +175,14 @@ class ClassMap(Inference):
 
 
 class ClassMapInParts(ClassMap):
-    """Class map of a segmentor by ``mminline.large``."""
+    """Class map of a segmentor by ``mminline.large``, written to a file part by part."""
 
     def __call__(self, pixels_HWC: np.ndarray) -> Tensor:
         from mminline import large
 
-        return torch.from_numpy(large.predict(self.model, pixels_HWC))
+        with tempfile.TemporaryDirectory() as folder:
+            file = large.predict(self.model, pixels_HWC, out=Path(folder) / 'classes.npy')
+            return torch.from_numpy(np.load(file))
 
 
 class SlidingClassMap(ClassMap):
@@ -202,7 +206,7 @@ def _batch(pixels_HWC: np.ndarray) -> dict:
 
     shape = pixels_HWC.shape[:2]
     sample = SegDataSample(metainfo=dict(ori_shape=shape, img_shape=shape))
-    image = torch.from_numpy(pixels_HWC).permute(2, 0, 1)
+    image = torch.from_numpy(pixels_HWC[0 : shape[0]]).permute(2, 0, 1)
     return dict(inputs=[image], data_samples=[sample])
 
 

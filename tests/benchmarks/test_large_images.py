@@ -130,3 +130,16 @@ def test_the_time_limit_is_that_of_the_command_unless_given(large_images):
     assert BENCHMARKS['large'].defaults['sides'] == [2048, 4096, 8192, 16384]
     assert options.parse(['large'], '').time_limit is None
     assert options.parse(['large', '--time-limit', '7'], '').time_limit == 7
+
+
+def test_pixels_that_are_drawn_in_parts_are_those_of_the_whole(large_images):
+    import builders
+    import numpy as np
+
+    (pixels,) = builders.random_file(150, 20)
+    whole_HWC = pixels[0:150]
+
+    assert pixels.shape == whole_HWC.shape == (150, 20, 3)
+    assert (whole_HWC[64:128] != whole_HWC[:64]).any()
+    for top, bottom in [(0, 64), (10, 20), (60, 140), (128, 200), (149, 150)]:
+        np.testing.assert_array_equal(pixels[top:bottom], whole_HWC[top:bottom])
