@@ -149,7 +149,7 @@ def detector(
 
 
 def segmentor(config: str, **test_cfg) -> nn.Module:
-    """Build a segmentor that pads images to multiples of 32.
+    """Build a segmentor as ``init_model`` does, which pads images to multiples of 32.
 
     Args:
         config: Name of its config.
@@ -165,7 +165,9 @@ def segmentor(config: str, **test_cfg) -> nn.Module:
     torch.manual_seed(0)
     model = MODELS.build(model_config)
     randomize(model.backbone)
-    return revert_sync_batchnorm(model)
+    model = revert_sync_batchnorm(model)
+    accelerate(model)
+    return model
 
 
 def randomize(model: nn.Module) -> nn.Module:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ..layers import Block
 from . import exported, fused, packed, slabs, streamed
+from .convolution import direct_convolutions
 from .decision import (
     Decision,
     autocasts,
@@ -30,6 +31,7 @@ __all__ = [
     'Group',
     'can_read',
     'choose',
+    'direct_convolutions',
     'find_covered',
     'find_observer',
     'from_grids',

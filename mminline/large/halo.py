@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from ..execution.convolution import direct_convolutions
+from ..execution import direct_convolutions
 from .errors import CannotCutError
 from .tiles import UNIT, Maps, Span, Tile, round_up, split_side
 

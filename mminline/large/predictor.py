@@ -12,7 +12,7 @@ from mmengine.structures import BaseDataElement, InstanceData, PixelData
 from torch import nn
 
 from ..apis import Predictor, build_test_pipeline
-from ..execution.convolution import direct_convolutions
+from ..execution import direct_convolutions
 from ..replaced import replaced
 from .backbone import compute_maps
 from .errors import CannotCutError

@@ -17,7 +17,7 @@ from helpers.large_models import (
     random_image,
 )
 from mminline import execution
-from mminline.execution.convolution import direct_convolutions
+from mminline.execution import direct_convolutions
 from mminline.large import CannotCutError, memory, predict
 from mminline.large import segmentor as segmentors
 from mminline.large.backbone import compute_maps
