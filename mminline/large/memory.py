@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .detector import TiledDetector
     from .segmentor import TiledSegmentor
 
-TILE_BYTES = 2 << 30
+TILE_BYTES = 2_500_000_000
 PROBE_LENGTH = 12
 
 
@@ -96,5 +96,5 @@ def choose_tile_shape(
 
 
 def tile_budget(device: torch.device) -> int:
-    """Memory for a tile: 2 GB, or half of what is free."""
+    """Memory for a tile: 2.5 GB, or half of what is free."""
     return min(TILE_BYTES, free_bytes(device) // 2)

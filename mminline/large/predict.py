@@ -39,7 +39,7 @@ def predict(
         image_HWC: Image as OpenCV reads it, blue first: an array, one mapped from a file, or an
             image of ``mminline.large.open_image``.
         band_rows: Rows of a tile as wide as the image; None for nearly square tiles of at most
-            2 GB.
+            2.5 GB.
         out: File for a class map, ``.png``, ``.tif`` or ``.npy``, written band by band.
         report: Called with the part of the model that runs, how much of it is done, and how much
             there is.
