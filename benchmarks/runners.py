@@ -162,20 +162,10 @@ class Detection(InferenceOfParts):
 
 
 class ClassMap(Inference):
-    """Class map of a segmentor by ``test_step``, as mmseg computes it.
-
-    Convolutions run as ``tools/infer.py --full-size`` runs them.
-    """
+    """Class map of a segmentor by ``test_step``, as mmseg computes it."""
 
     @torch.no_grad()
     def __call__(self, pixels_HWC: np.ndarray) -> Tensor:
-        from mminline.execution import direct_convolutions
-
-        with direct_convolutions():
-            return self.predict(pixels_HWC)
-
-    def predict(self, pixels_HWC: np.ndarray) -> Tensor:
-        """Predict the class of each pixel."""
         (sample,) = self.model.test_step(_batch(pixels_HWC))
         return sample.pred_sem_seg.data[0]
 
@@ -187,7 +177,7 @@ class ClassMap(Inference):
 class ClassMapInParts(ClassMap):
     """Class map of a segmentor by ``mminline.large``, written to a file part by part."""
 
-    def predict(self, pixels_HWC: np.ndarray) -> Tensor:
+    def __call__(self, pixels_HWC: np.ndarray) -> Tensor:
         from mminline import large
 
         with tempfile.TemporaryDirectory() as folder:
@@ -200,7 +190,8 @@ class SlidingClassMap(ClassMap):
 
     CROP = 512
 
-    def predict(self, pixels_HWC: np.ndarray) -> Tensor:
+    @torch.no_grad()
+    def __call__(self, pixels_HWC: np.ndarray) -> Tensor:
         from sliding import slide
 
         data = self.model.data_preprocessor(_batch(pixels_HWC))

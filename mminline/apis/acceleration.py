@@ -26,13 +26,12 @@ _LIBRARIES = {'torch', 'mmengine', 'mmcv', 'mmdet', 'mmseg', 'mminline'}
 def accelerate(model: nn.Module, precision: str = 'float32') -> None:
     """Let necks and heads run faster in inference on a CPU; a GPU has its own ways.
 
-    In float32, 3x3 convolutions run by Winograd's algorithm. Transposed convolutions, and in half
-    precision all convolutions, keep their weights in channels-last order, which PyTorch has
-    faster kernels for. RoIAlign runs on all cores. The backbone leaves its maps in channels-last
-    order too, unless a part of the model reads memory without a look at the order, or is from
-    another library. A model without one of our blocks, and any model under
-    ``MMINLINE_EXECUTION=plain``, stays as it is. ``set_precision`` calls this again for a model
-    that has been accelerated.
+    In float32, 3x3 convolutions run by Winograd's algorithm. RoIAlign runs on all cores. The
+    backbone leaves its maps in channels-last order, which PyTorch has faster kernels for, and so
+    do convolutions, unless a part of the model reads memory without a look at the order, or is
+    from another library. Transposed convolutions, and in half precision all, do so anyway. A model
+    without one of our blocks, and any model under ``MMINLINE_EXECUTION=plain``, stays as it is.
+    ``set_precision`` calls this again for a model that has been accelerated.
 
     Args:
         model: Detector or segmentor, on the device that it will run on.
@@ -44,8 +43,9 @@ def accelerate(model: nn.Module, precision: str = 'float32') -> None:
         return
     parts = [part for name, part in model.named_children() if name != 'backbone']
     modules = [module for part in parts for module in part.modules()]
+    order = torch.contiguous_format
     if isinstance(model.backbone, Backbone) and all(map(_reads_strides, [model, *modules])):
-        model.backbone.memory_format = torch.channels_last
+        order = model.backbone.memory_format = torch.channels_last
     for module in modules:
         # Partial functions, not closures: a copy of the model, or a pickled one, runs its own.
         if suits_table(module):
@@ -53,7 +53,11 @@ def accelerate(model: nn.Module, precision: str = 'float32') -> None:
         elif type(module) in _TRANSPOSED:
             module.to(memory_format=torch.channels_last)
         elif type(module) in _CONVOLUTIONS:
-            _accelerate_convolution(module, precision)
+            # With weights in channels-last order the result is in that order, whatever the map is.
+            module.to(memory_format=order if precision == 'float32' else torch.channels_last)
+            # For float32 only, so it does no harm to another precision.
+            if suits_winograd(module):
+                module.forward = functools.partial(run_convolution, module)
     scores = getattr(getattr(model, 'decode_head', None), 'conv_seg', None)
     if type(scores) in _CONVOLUTIONS:
         # In the other order they would be resized by a kernel that rounds differently.
@@ -76,13 +80,3 @@ def _reads_strides(module: nn.Module) -> bool:
     if (library, *folders[:1]) == ('mmcv', 'ops'):
         return suits_table(module)
     return library in _LIBRARIES
-
-
-def _accelerate_convolution(conv: nn.Conv2d, precision: str) -> None:
-    # The form for another precision may be there already; its forward is for float32 only anyway.
-    if precision != 'float32':
-        conv.to(memory_format=torch.channels_last)
-        return
-    conv.to(memory_format=torch.contiguous_format)
-    if suits_winograd(conv):
-        conv.forward = functools.partial(run_convolution, conv)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ..layers import Block
 from . import exported, fused, packed, slabs, streamed
-from .convolution import direct_convolutions
+from .convolution import as_part_of, note_images
 from .decision import (
     Decision,
     autocasts,
@@ -29,14 +29,15 @@ from .slabs import spatial_parallel
 __all__ = [
     'Decision',
     'Group',
+    'as_part_of',
     'can_read',
     'choose',
-    'direct_convolutions',
     'find_covered',
     'find_observer',
     'from_grids',
     'is_forced_plain',
     'is_recording',
+    'note_images',
     'pack',
     'run',
     'run_packed',

@@ -64,9 +64,9 @@ def _make_matrices() -> tuple[Tensor, Tensor, Tensor]:
 FROM_WINDOW, FROM_KERNEL, TO_OUTPUTS = _make_matrices()
 
 
-def count_tiles(shape: Sequence[int], padding: int) -> int:
-    """Number of tiles of the outputs for maps of a shape, (B, C, H, W)."""
-    return shape[0] * math.prod(_count(shape[2:], padding))
+def count_tiles(sides: Sequence[int], padding: int) -> int:
+    """Number of tiles of the output for a map of so many rows and columns."""
+    return math.prod(_count(sides, padding))
 
 
 def convolve(x_BIHW: Tensor, weight_OI33: Tensor, bias_O: Tensor | None, padding: int) -> Tensor:

@@ -8,6 +8,7 @@ import torch
 from mmengine.structures import BaseDataElement, InstanceData
 from torch import Tensor, nn
 
+from ..execution import as_part_of
 from ..replaced import replaced
 from .backbone import Report
 from .candidates import Candidates, choose_boxes
@@ -46,7 +47,8 @@ class TiledDetector:
 
     def run(self, slices: list[Tensor], tile: Tile, maps: Maps) -> list[Tensor]:
         """Compute the outputs of the dense head for the fine levels of a tile."""
-        outputs = self.head(self.neck(slices))
+        with as_part_of(maps.image_shape, tile.computed_shape):
+            outputs = self.head(self.neck(slices))
         return [each for kind in outputs for each in kind[: self.num_fine]]
 
     def find_halo(self) -> int:
@@ -68,8 +70,9 @@ class TiledDetector:
         ]
         if not maps.team.is_first:
             return [], []
-        pyramid = self.neck(inputs)
-        outputs = self.head(pyramid)
+        with as_part_of(maps.image_shape, maps.shape):
+            pyramid = self.neck(inputs)
+            outputs = self.head(pyramid)
         return list(pyramid[self.num_fine :]), [kind[self.num_fine :] for kind in outputs]
 
     def _check_coarse(self) -> None:
@@ -157,7 +160,9 @@ class TiledDetector:
         """Compute the fine levels of the pyramid again, tile by tile."""
         needed = [tile for tile in tiles if is_needed(tile)]
         for number, tile in enumerate(needed):
-            yield tile, list(self.neck(self.maps.slices(tile))[: self.num_fine])
+            with as_part_of(self.maps.image_shape, tile.computed_shape):
+                pyramid = self.neck(self.maps.slices(tile))
+            yield tile, list(pyramid[: self.num_fine])
             report('regions', number + 1, len(needed))
 
     def _placeholders(self, coarse: list[Tensor]) -> tuple[Tensor, ...]:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from ..execution import direct_convolutions
 from .errors import CannotCutError
 from .tiles import UNIT, Maps, Span, Tile, round_up, split_side
 
@@ -31,10 +30,7 @@ def find_halo(part: Part, maps: Maps, modules: dict[str, nn.Module]) -> int:
     """
     reach = 0
     for axis in (0, 1):
-        with (
-            direct_convolutions()
-        ):  # a tile of Winograd's algorithm has NaN in all cells or in none
-            reach = max(reach, _find_reach(part, maps, axis, modules))
+        reach = max(reach, _find_reach(part, maps, axis, modules))
     halo = round_up(reach)
     for axis in (0, 1):
         _check(part, maps, axis, halo, modules)
@@ -50,7 +46,9 @@ def random_strip(like: Maps, length: int, axis: int) -> tuple[Maps, Tile]:
         size = (1, each.shape[1], shape[0] // stride, shape[1] // stride)
         parts.append(torch.randn(size, generator=generator).to(each))
     spans = [Span(0, side, 0, side) for side in shape]
-    return Maps(parts, shape, like.strides, like.memory_format), Tile(*spans)
+    maps = Maps(parts, shape, like.strides, like.memory_format)
+    maps.image_shape = like.image_shape
+    return maps, Tile(*spans)
 
 
 def _find_reach(part: Part, like: Maps, axis: int, modules: dict[str, nn.Module]) -> int:

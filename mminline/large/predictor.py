@@ -12,7 +12,6 @@ from mmengine.structures import BaseDataElement, InstanceData, PixelData
 from torch import nn
 
 from ..apis import Predictor, build_test_pipeline
-from ..execution import direct_convolutions
 from ..replaced import replaced
 from .backbone import compute_maps
 from .errors import CannotCutError
@@ -48,11 +47,6 @@ class FullSizePredictor(Predictor):
 
     def predict(self, image_HWC: np.ndarray) -> BaseDataElement | None:
         """Predict for an image as OpenCV reads it, or one of ``mminline.large.open_image``."""
-        # Other convolutions would round parts and whole differently.
-        with direct_convolutions():
-            return self._predict(image_HWC)
-
-    def _predict(self, image_HWC: np.ndarray) -> BaseDataElement | None:
         if not self._in_parts(image_HWC):
             with self._whole_and_padded():
                 return super().predict(image_HWC[0 : image_HWC.shape[0]])

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..execution import as_part_of
 from ..execution.score_rows import from_scores
 from .backbone import Report
 from .errors import CannotCutError
@@ -52,7 +53,8 @@ class TiledSegmentor:
         """Compute the scores of a tile, at the stride of the head."""
         if maps not in self._pooling:
             self._pooling[maps] = WholePooling(self.head, maps)
-        with self._pooling[maps].on_tile(tile, slices):
+        as_part = as_part_of(maps.image_shape, tile.computed_shape)
+        with self._pooling[maps].on_tile(tile, slices), as_part:
             return (self.head(self.neck(slices) if self.neck else slices),)
 
     def find_halo(self) -> int:

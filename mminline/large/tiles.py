@@ -120,6 +120,8 @@ class Maps:
         self.shape = shape
         self.strides = tuple(strides)
         self.memory_format = memory_format
+        # Of the image whose forms of convolutions count; maps for trials are of smaller ones.
+        self.image_shape = shape
         # Rows to predict; other processes may have the rest, see ``shared.SlabMaps``.
         self.rows = (0, shape[0])
         self.team = Team()

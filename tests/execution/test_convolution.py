@@ -1,12 +1,14 @@
 """Which convolutions run by Winograd's algorithm."""
 
+import contextvars
+
 import pytest
 import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from mminline.execution import winograd
-from mminline.execution.convolution import direct_convolutions, run_convolution, suits_winograd
+from mminline.execution.convolution import as_part_of, note_images, run_convolution, suits_winograd
 
 
 @pytest.fixture
@@ -40,16 +42,31 @@ def test_large_maps_and_batches_get_the_fast_form(shape, padding, bias, calls):
 
 
 @torch.no_grad()
-def test_all_can_be_asked_to_run_directly(calls):
-    conv, x = nn.Conv2d(64, 64, 3, padding=1), torch.randn(1, 64, 41, 53)
+def test_a_part_of_an_image_takes_the_form_of_the_whole(calls):
+    conv, x = nn.Conv2d(64, 64, 3, padding=1), torch.randn(1, 64, 16, 16)
 
-    with direct_convolutions():
-        found = run_convolution(conv, x)
-
-    assert not calls
-    assert torch.equal(found, conv(x))
     run_convolution(conv, x)
-    assert len(calls) == 1
+    with as_part_of((2048, 2048), (64, 64)):
+        run_convolution(conv, x)
+    run_convolution(conv, x)
+
+    assert calls == [(1, 64, 16, 16)]
+
+
+@torch.no_grad()
+def test_coarse_maps_run_directly(calls):
+    conv, regions = nn.Conv2d(64, 64, 3, padding=1), torch.randn(30, 64, 14, 14)
+    image = torch.randn(2, 3, 320, 480)
+
+    def run_maps() -> None:
+        note_images(image)
+        for stride in (4, 8, 16, 32):
+            run_convolution(conv, torch.randn(2, 64, 320 // stride, 480 // stride))
+        run_convolution(conv, regions)
+
+    contextvars.copy_context().run(run_maps)
+
+    assert calls == [(2, 64, 80, 120), (2, 64, 40, 60), (30, 64, 14, 14)]
 
 
 def test_whatever_needs_the_ordinary_form_gets_it(calls):

@@ -17,7 +17,6 @@ from helpers.large_models import (
     random_image,
 )
 from mminline import execution
-from mminline.execution import direct_convolutions
 from mminline.large import CannotCutError, memory, predict
 from mminline.large import segmentor as segmentors
 from mminline.large.backbone import compute_maps
@@ -61,8 +60,7 @@ def test_every_bit_of_float32_scores_is_that_of_the_whole_at_once(kind, threads,
     model = build_segmentor(kind, channels=128).float()
     image = ModelImage(model, random_image(700, 590))
     maps = compute_maps(model.backbone, image, lambda *_: None)
-    with direct_convolutions():
-        expected = model(image.rows(0, image.padded_shape[0]), mode='tensor')
+    expected = model(image.rows(0, image.padded_shape[0]), mode='tensor')
     stride = image.padded_shape[0] // expected.shape[2]
     tiled = segmentors.TiledSegmentor(model, maps)
     halo = tiled.find_halo()
@@ -70,8 +68,7 @@ def test_every_bit_of_float32_scores_is_that_of_the_whole_at_once(kind, threads,
     for tile_shape in [(224, 2048), (352, 416)]:
         for tiles in split_image(image.padded_shape, tile_shape, halo):
             for tile in tiles:
-                with direct_convolutions():
-                    (scores,) = tiled.run(maps.slices(tile), tile, maps)
+                (scores,) = tiled.run(maps.slices(tile), tile, maps)
                 part = expected[
                     ...,
                     tile.rows.start // stride : tile.rows.stop // stride,
@@ -85,10 +82,10 @@ def test_no_pixel_differs_in_float32(kind):
     model = build_segmentor(kind, channels=128).float()
     image = random_image(700, 590)
 
-    with direct_convolutions():
-        expected = ordinary_classes(model, image)
-        for rows in (None, 200, 300):
-            np.testing.assert_array_equal(predict(model, image, band_rows=rows), expected)
+    expected = ordinary_classes(model, image)
+
+    for rows in (None, 200, 300):
+        np.testing.assert_array_equal(predict(model, image, band_rows=rows), expected)
 
 
 @pytest.fixture

@@ -119,6 +119,7 @@ class Backbone(BaseModule):
     def forward(self, image_BCHW: Tensor) -> tuple[Tensor, ...]:
         slab = find_slab(image_BCHW, self.smallest_side)
         check_image(image_BCHW, self.in_channels, self.smallest_side, slab)
+        execution.note_images(image_BCHW)
         if slab is not None:
             sizes = [slab.whole] * len(image_BCHW)
             if self.ignore_padding:
