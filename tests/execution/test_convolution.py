@@ -7,8 +7,14 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from mminline.execution import winograd
+from mminline.execution import convolution, winograd
 from mminline.execution.convolution import as_part_of, note_images, run_convolution, suits_winograd
+
+
+@pytest.fixture(autouse=True)
+def no_image(monkeypatch):
+    """Forget the image that a backbone of another test saw."""
+    monkeypatch.setattr(convolution, '_image', contextvars.ContextVar('image', default=None))
 
 
 @pytest.fixture
@@ -58,13 +64,10 @@ def test_coarse_maps_run_directly(calls):
     conv, regions = nn.Conv2d(64, 64, 3, padding=1), torch.randn(30, 64, 14, 14)
     image = torch.randn(2, 3, 320, 480)
 
-    def run_maps() -> None:
-        note_images(image)
-        for stride in (4, 8, 16, 32):
-            run_convolution(conv, torch.randn(2, 64, 320 // stride, 480 // stride))
-        run_convolution(conv, regions)
-
-    contextvars.copy_context().run(run_maps)
+    note_images(image)
+    for stride in (4, 8, 16, 32):
+        run_convolution(conv, torch.randn(2, 64, 320 // stride, 480 // stride))
+    run_convolution(conv, regions)
 
     assert calls == [(2, 64, 80, 120), (2, 64, 40, 60), (30, 64, 14, 14)]
 
