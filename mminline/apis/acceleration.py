@@ -5,6 +5,7 @@ and their results stay the same, up to rounding.
 """
 
 import functools
+import re
 
 import torch
 from mmcv.cnn.bricks import wrappers
@@ -19,8 +20,18 @@ from ..models.backbones.template import Backbone
 # Classes whose forward is known; mmcv registers its own under the name 'Conv'.
 _CONVOLUTIONS = (nn.Conv2d, wrappers.Conv2d)
 _TRANSPOSED = (nn.ConvTranspose2d, wrappers.ConvTranspose2d)
-# Their modules work on maps in any order in memory, but for compiled operations of mmcv.
-_LIBRARIES = {'torch', 'mmengine', 'mmcv', 'mmdet', 'mmseg', 'mminline'}
+# Modules that work on maps in any order in memory. Not all do: compiled operations of mmcv read
+# memory without a look at the strides, and some heads of mmdet and mmseg call ``view`` on a map.
+_READ_STRIDES = re.compile(
+    r'torch\.|mmengine\.|mmcv\.cnn\.|mminline\.'
+    r'|mm(det|seg)\.models\.(detectors|segmentors|data_preprocessor|losses|layers|utils)'
+    r'|mmdet\.models\.(necks\.fpn|dense_heads\.(rpn|anchor|retina|fcos|atss)_head)$'
+    r'|mmdet\.models\.roi_heads\.(standard|cascade)_roi_head$'
+    r'|mmdet\.models\.roi_heads\.roi_extractors\.'
+    r'|mmdet\.models\.roi_heads\.(bbox_heads\.(convfc_)?bbox|mask_heads\.fcn_mask)_head$'
+    r'|mmseg\.models\.necks\.(fpn|featurepyramid|multilevel_neck)$'
+    r'|mmseg\.models\.decode_heads\.(fpn|uper|segformer|psp|fcn|aspp|sep_aspp)_head$'
+)
 
 
 def accelerate(model: nn.Module, precision: str = 'float32') -> None:
@@ -28,10 +39,10 @@ def accelerate(model: nn.Module, precision: str = 'float32') -> None:
 
     In float32, 3x3 convolutions run by Winograd's algorithm. RoIAlign runs on all cores. The
     backbone leaves its maps in channels-last order, which PyTorch has faster kernels for, and so
-    do convolutions, unless a part of the model reads memory without a look at the order, or is
-    from another library. Transposed convolutions, and in half precision all, do so anyway. A model
-    without one of our blocks, and any model under ``MMINLINE_EXECUTION=plain``, stays as it is.
-    ``set_precision`` calls this again for a model that has been accelerated.
+    do convolutions, if all parts of the model are known to read it. Transposed convolutions, and
+    in half precision all, do so anyway. A model without one of our blocks, and any model under
+    ``MMINLINE_EXECUTION=plain``, stays as it is. Call this again if parts of the model have been
+    replaced; ``set_precision`` does so for a model that has been accelerated.
 
     Args:
         model: Detector or segmentor, on the device that it will run on.
@@ -43,9 +54,11 @@ def accelerate(model: nn.Module, precision: str = 'float32') -> None:
         return
     parts = [part for name, part in model.named_children() if name != 'backbone']
     modules = [module for part in parts for module in part.modules()]
-    order = torch.contiguous_format
-    if isinstance(model.backbone, Backbone) and all(map(_reads_strides, [model, *modules])):
-        order = model.backbone.memory_format = torch.channels_last
+    is_channels_last = False
+    if isinstance(model.backbone, Backbone):
+        is_channels_last = all(map(_reads_strides, [model, *modules]))
+        model.backbone.channels_last = is_channels_last
+    order = torch.channels_last if is_channels_last else torch.contiguous_format
     for module in modules:
         # Partial functions, not closures: a copy of the model, or a pickled one, runs its own.
         if suits_table(module):
@@ -76,7 +89,4 @@ def _run_contiguous(conv: nn.Conv2d, x_BCHW: Tensor) -> Tensor:
 
 def _reads_strides(module: nn.Module) -> bool:
     """Whether a module is known to work on maps in any order in memory."""
-    library, *folders = type(module).__module__.split('.')
-    if (library, *folders[:1]) == ('mmcv', 'ops'):
-        return suits_table(module)
-    return library in _LIBRARIES
+    return suits_table(module) or _READ_STRIDES.match(type(module).__module__) is not None

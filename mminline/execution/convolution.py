@@ -33,7 +33,8 @@ _image: ContextVar[_Image | None] = ContextVar('image', default=None)
 def note_images(image_BCHW: Tensor) -> None:
     """Tell the convolutions to come which images their maps are of."""
     if not is_recording():
-        _image.set(_Image(len(image_BCHW), image_BCHW.shape[2:], image_BCHW.shape[2:]))
+        batch, _, *sides = image_BCHW.shape
+        _image.set(_Image(batch, sides, sides))
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from . import cache
-from .threads import count_band_threads, map_bands
+from .threads import MOST_THREADS, count_band_threads, map_bands
 
 TILE, KERNEL = 4, 3
 WINDOW = TILE + KERNEL - 1
@@ -46,9 +46,8 @@ def _make_matrices() -> tuple[Tensor, Tensor, Tensor]:
     They are those of Toom and Cook's product of polynomials, transposed: of a product to a
     correlation.
     """
-    window = torch.zeros(WINDOW, WINDOW, dtype=torch.float64)
-    kernel = torch.zeros(WINDOW, KERNEL, dtype=torch.float64)
-    outputs = torch.zeros(TILE, WINDOW, dtype=torch.float64)
+    window = torch.zeros(WINDOW, WINDOW, dtype=torch.float64, device='cpu')
+    kernel, outputs = window.new_zeros(WINDOW, KERNEL), window.new_zeros(TILE, WINDOW)
     for row, point in enumerate(POINTS):
         others = [other for other in POINTS if other != point]
         window[row, :-1] = window.new_tensor(_expand(others))
@@ -87,20 +86,22 @@ def convolve(x_BIHW: Tensor, weight_OI33: Tensor, bias_O: Tensor | None, padding
     is_channels_last = x_BIHW.is_contiguous(memory_format=torch.channels_last)
     out_BOHW = torch.empty(
         (batch, channels_out, *(side + 2 * padding - KERNEL + 1 for side in sides)),
+        dtype=x_BIHW.dtype,
+        device=x_BIHW.device,
         memory_format=torch.channels_last if is_channels_last else torch.contiguous_format,
     )
     x_BHWI, out_BHWO = x_BIHW.permute(0, 2, 3, 1), out_BOHW.permute(0, 2, 3, 1)
     channels, num_threads = max(channels_in, channels_out), count_band_threads(x_BIHW.device)
     most_tiles = max(cache.band_bytes() // (4 * WINDOW**2 * channels), 4 * ROWS)
     if num_threads == 1:  # each product is shared among all threads of torch
-        most_tiles *= torch.get_num_threads()
+        most_tiles *= min(torch.get_num_threads(), MOST_THREADS)
     bands = _cut((batch, *_count(sides, padding)), most_tiles, num_threads)
     size = WINDOW**2 * channels * max(_round_up(band.num_tiles) for band in bands)
     memory = threading.local()
 
     def run(band: _Band) -> None:
         if not hasattr(memory, 'buffers'):  # kept for all bands: the system clears new memory
-            memory.buffers = torch.empty(size), torch.empty(size)
+            memory.buffers = x_BIHW.new_empty(size), x_BIHW.new_empty(size)
         one, other = memory.buffers
         # Tiles beyond those of the band are whatever was there, and nobody reads them.
         tiles, rows = slice(band.num_tiles), _round_up(band.num_tiles)

@@ -7,6 +7,7 @@ import torch
 from mmengine.structures import InstanceData
 from torch import nn
 
+from .. import execution
 from ..apis.precision import is_half
 from .backbone import Report, compute_maps
 from .detector import TiledDetector
@@ -52,6 +53,17 @@ def predict(
     """
     _check(model, band_rows, out)
     image = ModelImage(model, image_HWC)
+    with execution.as_part_of(image.padded_shape, image.padded_shape):
+        return _predict(model, image, band_rows, out, report)
+
+
+def _predict(
+    model: nn.Module,
+    image: ModelImage,
+    band_rows: int | None,
+    out: str | Path | None,
+    report: Report,
+) -> np.ndarray | InstanceData | Path | None:
     maps = compute_maps(model.backbone, image, report)
     tiled = cut(model, maps)
     halo = tiled.find_halo()

@@ -12,7 +12,7 @@ from mmengine.config import Config
 from torch import nn
 
 from helpers.tiny_configs import DETECTOR
-from mminline.apis import Predictor, accelerate, init_model, set_precision
+from mminline.apis import Predictor, accelerate, acceleration, init_model, set_precision
 
 
 @functools.cache
@@ -143,6 +143,38 @@ def test_maps_of_the_backbone_are_not_copied_where_all_that_follows_can_read_the
 
     assert orders(build()) == {True}
     assert orders(build(fast=False)) == orders(strange) == orders(with_op) == {False}
+
+
+def test_a_part_that_cannot_read_the_order_takes_it_back():
+    model = build()
+    assert model.backbone.channels_last
+
+    model.neck.add_module('extra', ModulatedDeformConv2d(8, 8, 3))
+    accelerate(model)
+
+    assert not model.backbone.channels_last
+    assert model.neck.fpn_convs[0].conv.weight.is_contiguous()
+
+
+def test_a_head_that_calls_view_on_a_map_gets_contiguous_ones():
+    from mmseg.models.decode_heads import DMHead
+
+    head = DMHead(in_channels=64, in_index=3, channels=8, num_classes=3, filter_sizes=(1, 3))
+    assert not acceleration._reads_strides(head)
+    model = build(fast=False)
+    model.extra_head = head
+    accelerate(model)
+
+    assert not model.backbone.channels_last
+
+
+def test_a_saved_model_runs_its_own_parts(tmp_path):
+    model, image = build(), torch.randn(1, 3, 192, 256)
+    torch.save(model, tmp_path / 'model.pth')
+    again = torch.load(tmp_path / 'model.pth', weights_only=False)
+
+    with torch.no_grad():
+        torch.testing.assert_close(again.extract_feat(image), model.extract_feat(image))
 
 
 def test_predictions_stay_the_same_up_to_rounding():

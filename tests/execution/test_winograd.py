@@ -94,3 +94,16 @@ def test_all_tiles_are_in_one_band():
             images, rows, columns = (slice(part.start, part.stop) for part in band)
             covered[images, rows, columns] += 1
         assert (covered == 1).all()
+
+
+@torch.no_grad()
+def test_another_default_type_changes_nothing():
+    x, weight, bias = random_conv(1, 64, 21, 34)
+    expected = winograd.convolve(x, weight, bias, 1)
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = winograd.convolve(x, weight, bias, 1)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+    assert torch.equal(found, expected)

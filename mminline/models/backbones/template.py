@@ -58,9 +58,9 @@ class Backbone(BaseModule):
 
     unit_name: str  # plural, for messages
     smallest_side: int  # of an image, in pixels
-    # Of the maps: compiled ops of mmcv read memory without a look at the strides. Tokens are
-    # channels-last, so that needs no copy; ``apis.accelerate`` sets it where no such op follows.
-    memory_format = torch.contiguous_format
+    # Order of the maps in memory. Tokens are channels-last already, but compiled ops of mmcv read
+    # memory without a look at the strides: ``apis.accelerate`` sets it where none follows.
+    channels_last = False
 
     def __init__(
         self,
@@ -130,6 +130,11 @@ class Backbone(BaseModule):
             if sizes is not None:
                 return self._run_at_own_sizes(image_BCHW, sizes)
         return self._run_stages(image_BCHW)
+
+    @property
+    def memory_format(self) -> torch.memory_format:
+        """Order of the maps in memory."""
+        return torch.channels_last if self.channels_last else torch.contiguous_format
 
     @property
     def units(self) -> nn.ModuleList:
