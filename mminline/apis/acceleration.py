@@ -15,7 +15,6 @@ from .. import execution
 from ..execution.convolution import run_convolution, suits_winograd
 from ..execution.roi_align import run_roi_align, suits_table
 from ..layers import Block
-from ..models.backbones.template import Backbone
 
 # Classes whose forward is known; mmcv registers its own under the name 'Conv'.
 _CONVOLUTIONS = (nn.Conv2d, wrappers.Conv2d)
@@ -55,7 +54,7 @@ def accelerate(model: nn.Module, precision: str = 'float32') -> None:
     parts = [part for name, part in model.named_children() if name != 'backbone']
     modules = [module for part in parts for module in part.modules()]
     is_channels_last = False
-    if isinstance(model.backbone, Backbone):
+    if hasattr(model.backbone, 'channels_last'):  # one of ours
         is_channels_last = all(map(_reads_strides, [model, *modules]))
         model.backbone.channels_last = is_channels_last
     order = torch.channels_last if is_channels_last else torch.contiguous_format

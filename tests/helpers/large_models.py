@@ -73,7 +73,7 @@ def build_detector(kind: str) -> nn.Module:
     for name, parameter in built.named_parameters():
         if not name.startswith('backbone.'):
             # Scores that differ from each other, so that rounding does not change their order.
-            parameter.data += 0.02 * torch.randn_like(parameter)
+            parameter.data += 0.02 * torch.randn(parameter.shape)
             if name.endswith(('_cls.weight', 'conv_logits.weight')):
                 parameter.data *= 4
     return built

@@ -31,7 +31,9 @@ def randomize(module: nn.Module, std: float = 0.2) -> nn.Module:
     generator = torch.Generator().manual_seed(1)
     for name, parameter in module.named_parameters():
         with torch.no_grad():
-            parameter.normal_(std=std, generator=generator)
+            # Not in place: the numbers would depend on the order of a parameter in memory.
+            values = torch.empty(parameter.shape, dtype=parameter.dtype)
+            parameter.copy_(values.normal_(std=std, generator=generator))
             if 'norm' in name and name.endswith('weight'):
                 parameter.add_(1)
     return module

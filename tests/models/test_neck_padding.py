@@ -278,7 +278,8 @@ def test_detections_are_those_of_the_image_alone(kind):
     from mmdet.structures import DetDataSample
 
     sizes = BATCHES['much smaller']
-    images, model = draw(sizes, torch.float32), build(kind).float().eval()
+    # In channels-last order rounding decides a few pixels of the masks.
+    images, model = draw(sizes, torch.float32), build(kind, fast=False).float().eval()
     for cfg in (model.test_cfg, model.test_cfg.get('rcnn', {})):
         cfg.update(score_thr=0.0)
 
