@@ -82,7 +82,7 @@ def choose(
     if obstacle:
         return Decision('plain', obstacle)
     autocast = autocasts(x_BLC)
-    one_pass = not autocast and _can_fuse_linears(block, x_BLC)
+    one_pass = _can_fuse_linears(block, x_BLC, product_dtype(x_BLC, autocast))
     obstacle = _find_obstacle_to_streaming(block, x_BLC, hw_shape, streaming)
     if obstacle is None:
         return Decision('streamed', f'inference on {x_BLC.device.type}', one_pass)
@@ -228,6 +228,13 @@ def autocasts(x: Tensor) -> bool:
     return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 
 
+def product_dtype(x: Tensor, autocast: bool) -> torch.dtype:
+    """Type in which products of a tensor with weights run: that of autocast, if it is on."""
+    if autocast and x.dtype != torch.float64:
+        return torch.get_autocast_dtype(x.device.type)
+    return x.dtype
+
+
 def is_plain_inference(x: Tensor) -> bool:
     """Whether an operation may be replaced by one that knows inference in float32 on a CPU only."""
     return (
@@ -241,11 +248,12 @@ def is_plain_inference(x: Tensor) -> bool:
     )
 
 
-def _can_fuse_linears(block: nn.Module, x_BLC: Tensor) -> bool:
+def _can_fuse_linears(block: nn.Module, x_BLC: Tensor, dtype: torch.dtype) -> bool:
     """Whether oneDNN can take the linears: it reads a bias without a look at its stride."""
     return (
         x_BLC.device.type == 'cpu'
         and x_BLC.dtype == torch.float32
+        and (dtype == torch.float32 or (dtype == torch.bfloat16 and _knows_bfloat16()))
         and torch.backends.mkldnn.is_available()
         and torch.backends.mkldnn.enabled
         and all(
@@ -254,6 +262,11 @@ def _can_fuse_linears(block: nn.Module, x_BLC: Tensor) -> bool:
             if isinstance(part, nn.Linear)
         )
     )
+
+
+def _knows_bfloat16() -> bool:
+    """Whether oneDNN has products in bfloat16 for this CPU, be they emulated."""
+    return torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 def _find_obstacle_to_streaming(

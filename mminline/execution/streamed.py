@@ -19,6 +19,7 @@ from ..layers.functional import behind_extra_tokens, fold_attention, local_resid
 from ..layers.statistics import full_precision, token_mean, upcast
 from . import cache
 from .covariance import sum_of_products
+from .decision import autocasts, product_dtype
 from .linear import linear, product
 from .mlp import run_mlp
 from .slabs import average_over_slabs, neighbour_rows
@@ -36,9 +37,10 @@ def run(block: Block, x_BLC: Tensor, hw_shape: tuple[int, int], one_pass: bool) 
         hw_shape: Height and width of their grid.
         one_pass: Whether linears take bias and GELU along in one pass.
     """
-    hidden = block.mlp.fc1.out_features
-    band_tokens = max(cache.band_bytes(x_BLC.device.type) // (hidden * x_BLC.element_size()), 1)
-    plan = _Plan(band_tokens, count_band_threads(x_BLC.device), one_pass)
+    dtype = product_dtype(x_BLC, autocasts(x_BLC))
+    token_bytes = block.mlp.fc1.out_features * dtype.itemsize
+    band_tokens = max(cache.band_bytes(x_BLC.device.type) // token_bytes, 1)
+    plan = _Plan(band_tokens, count_band_threads(x_BLC.device), dtype, one_pass)
     if type(block.attn) is SoftmaxAttention:
         return _stream_softmax(block, x_BLC, hw_shape, plan)
     out_BLC = torch.empty_like(x_BLC, memory_format=torch.contiguous_format)
@@ -53,11 +55,13 @@ class _Plan(NamedTuple):
     Attributes:
         band_tokens: Tokens of a band at the most, if a row is not more.
         num_threads: Bands that run at a time.
+        dtype: Type of the products.
         one_pass: Whether linears take bias and GELU along in one pass.
     """
 
     band_tokens: int
     num_threads: int
+    dtype: torch.dtype
     one_pass: bool
 
     def cut(self, num_rows: int, row_tokens: int) -> list[tuple[int, int]]:
@@ -87,6 +91,7 @@ def _stream_inline(
         block, x_1LC, out_1LC, hw_shape, slices, plan
     )
     runs = cut_evenly(len(bands), plan.num_threads)
+    keeps_tokens = _leaves_room(out_1LC, plan.dtype)
     local = None
     if block.attn.local_kernel is not None:
         kernel_1C33 = block.attn.make_kernel(x_mean_11C)
@@ -98,19 +103,32 @@ def _stream_inline(
 
     def finish(run: range) -> None:
         for index in run:
-            x_band_1LC = x_1LC[:, slices[index]]
-            tokens_1LC = block.norm1(x_band_1LC).to(mixing_1CC.dtype)
+            x_band_1LC, band_1LC = x_1LC[:, slices[index]], out_1LC[:, slices[index]]
+            if keeps_tokens:
+                tokens_1LC = _first_half(band_1LC, plan.dtype)
+            else:
+                tokens_1LC = block.norm1(x_band_1LC).to(plan.dtype)
             if local is None:
                 mixed_1LC = torch.baddbmm(offset_11C, tokens_1LC, mixing_1CC)
             else:
                 local_1LC = local.band(index)
                 local_1LC = behind_extra_tokens(local_1LC, 0 if index else extra, offset_11C)
                 mixed_1LC = local_1LC.baddbmm_(tokens_1LC, mixing_1CC)
-            band_1LC = out_1LC[:, slices[index]]
             torch.add(x_band_1LC, linear(block.attn.proj, mixed_1LC, plan.one_pass), out=band_1LC)
-            band_1LC += run_mlp(block.mlp, block.norm2(band_1LC), plan.one_pass)
+            tokens_1LC = block.norm2(band_1LC).to(plan.dtype)
+            band_1LC += run_mlp(block.mlp, tokens_1LC, plan.one_pass)
 
     map_bands(finish, runs, plan.num_threads)
+
+
+def _leaves_room(out_1LC: Tensor, dtype: torch.dtype) -> bool:
+    """Whether the memory of the output can hold the tokens behind the norm until it is written."""
+    return 2 * dtype.itemsize == out_1LC.element_size()
+
+
+def _first_half(band_1LC: Tensor, dtype: torch.dtype) -> Tensor:
+    """Memory of a band of the output as one of tokens in half precision."""
+    return band_1LC.view(dtype).view(2, -1, band_1LC.shape[2])[:1]
 
 
 class _LocalResidual:
@@ -178,12 +196,16 @@ def _gather(
     v_weight, v_bias = qkv.weight.chunk(3)[2], qkv.bias.chunk(3)[2]
     num_tokens = x_1LC.shape[1]
     # Autocast makes values of another type, which need memory of their own.
-    dtype = product(block.norm1(x_1LC[:, :1]), v_weight, v_bias, plan.one_pass).dtype
-    v_1LC = out_1LC if dtype == out_1LC.dtype else torch.empty_like(out_1LC, dtype=dtype)
+    same_type = plan.dtype == out_1LC.dtype
+    v_1LC = out_1LC if same_type else torch.empty_like(out_1LC, dtype=plan.dtype)
+    keeps_tokens = _leaves_room(out_1LC, plan.dtype)
 
     def gather(band: slice) -> tuple[Tensor, Tensor]:
         tokens_1LC = block.norm1(x_1LC[:, band])
-        v_1LC[:, band] = product(tokens_1LC, v_weight, v_bias, plan.one_pass)
+        narrow_1LC = tokens_1LC.to(plan.dtype)
+        if keeps_tokens:
+            _first_half(out_1LC[:, band], plan.dtype).copy_(narrow_1LC)
+        v_1LC[:, band] = product(narrow_1LC, v_weight, v_bias, plan.one_pass)
         with full_precision(x_1LC):
             mean_11C = token_mean(tokens_1LC)
             return mean_11C, sum_of_products(tokens_1LC, mean_11C)
@@ -202,7 +224,7 @@ def _gather(
         mixing_1CC, offset_11C = fold_attention(
             covariance_1CC, v_mean_11C, qkv.weight, qkv.bias, attention.num_heads, attention.scale
         )
-    return v_1LC, x_mean_11C, mixing_1CC.to(v_1LC.dtype), offset_11C.to(v_1LC.dtype)
+    return v_1LC, x_mean_11C, mixing_1CC.to(plan.dtype), offset_11C.to(plan.dtype)
 
 
 def _stream_softmax(block: Block, x_BLC: Tensor, hw_shape: tuple[int, int], plan: _Plan) -> Tensor:
@@ -217,7 +239,7 @@ def _stream_softmax(block: Block, x_BLC: Tensor, hw_shape: tuple[int, int], plan
 
     def attend(band: slice, at_seam: bool) -> None:
         # Padding is zero behind the norm, as in the ordinary block, not in front of it.
-        tokens = block.norm1(windows[:, band]) * valid[:, band]
+        tokens = (block.norm1(windows[:, band]) * valid[:, band]).to(plan.dtype)
         qkv = linear(attention.qkv, tokens, plan.one_pass)
         mixed = attention.mix_rows(qkv, shifted=rows.shift > 0, lowest=at_seam)
         windows[:, band] += linear(attention.proj, mixed, plan.one_pass)
@@ -231,7 +253,8 @@ def _stream_softmax(block: Block, x_BLC: Tensor, hw_shape: tuple[int, int], plan
 
     def run_mlp_on(band: tuple[int, int]) -> None:
         band_1LC = tokens_1LC[:, slice(*band)]
-        band_1LC += run_mlp(block.mlp, block.norm2(band_1LC), plan.one_pass)
+        normed_1LC = block.norm2(band_1LC).to(plan.dtype)
+        band_1LC += run_mlp(block.mlp, normed_1LC, plan.one_pass)
 
     map_bands(run_mlp_on, plan.cut(tokens_1LC.shape[1], 1), plan.num_threads)
     return x_BLC

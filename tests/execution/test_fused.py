@@ -74,7 +74,7 @@ def test_inference_equals_the_plain_layer(dtype, folded):
 
 @needs_onednn
 @torch.no_grad()
-def test_inference_in_float32_takes_bias_and_gelu_along_and_nothing_else_does():
+def test_inference_takes_bias_and_gelu_along_where_onednn_can():
     def operations(block, x, streaming=False):
         return names_of_operations(lambda: execution.run(block, x, GRID, streaming))
 
@@ -84,6 +84,9 @@ def test_inference_in_float32_takes_bias_and_gelu_along_and_nothing_else_does():
     assert ONE_PASS in operations(make_block(SoftmaxAttention(8, 2)).eval(), x)
     with torch.autocast('cpu', dtype=torch.bfloat16):
         assert ONE_PASS not in operations(block, x)
+        in_bands = operations(block, x, streaming=None)
+        assert (ONE_PASS in in_bands) == torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    with torch.autocast('cpu', dtype=torch.float16):
         assert ONE_PASS not in operations(block, x, streaming=None)
     with torch.backends.mkldnn.flags(enabled=False):
         assert ONE_PASS not in operations(block, x)

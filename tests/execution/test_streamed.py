@@ -178,6 +178,41 @@ def test_streaming_follows_autocast():
         torch.testing.assert_close(in_bands.float(), ordinary.float(), rtol=0.05, atol=0.05)
 
 
+@pytest.mark.parametrize('half', [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize('one_pass', [True, False])
+@pytest.mark.parametrize('hw_shape', [(1, 40), (40, 1), (9, 23), (40, 30)])
+@pytest.mark.parametrize(
+    'attention',
+    [
+        InLineAttention(8, 2),
+        InLineAttention(8, 2, local_residual=False),
+        InLineAttention(8, 2, num_extra_tokens=1),
+        SoftmaxAttention(8, 2, shifted=True),
+    ],
+    ids=['inline', 'no local residual', 'class token', 'softmax'],
+)
+@torch.no_grad()
+def test_bands_in_half_precision_are_as_exact_as_the_ordinary_block(
+    attention, hw_shape, one_pass, half, narrow_bands
+):
+    if one_pass and (half != torch.bfloat16 or not torch.ops.mkldnn._is_mkldnn_bf16_supported()):
+        pytest.skip('oneDNN takes bfloat16 alone')
+    torch.manual_seed(0)
+    block = randomise(Block(attention, 8, 4))
+    num_tokens = hw_shape[0] * hw_shape[1] + getattr(attention, 'num_extra_tokens', 0)
+    x_BLC = torch.randn(2, num_tokens, 8)
+    exact = block(x_BLC.double(), hw_shape)
+
+    block.float()
+    with torch.autocast('cpu', dtype=half):
+        ordinary = block(x_BLC, hw_shape)
+        out = streamed.run(block, x_BLC, hw_shape, one_pass)
+
+    assert out.dtype == torch.float32
+    errors = [(each - exact).square().mean().sqrt() for each in (out, ordinary)]
+    assert errors[0] < 1.5 * errors[1]
+
+
 def test_band_size_can_be_set_from_outside(monkeypatch):
     band_bytes = cache.band_bytes.__wrapped__
     monkeypatch.setenv(cache.VARIABLE, '12345')
