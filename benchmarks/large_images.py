@@ -61,7 +61,7 @@ class SingleCalls:
                 else:
                     self._latest[name] = pixels, rows[name]
             _compare(case.title, rows, files, settings.tolerance)
-        first = rows[PARTS].get('call_seconds')
+        first = rows.get(PARTS, {}).get('call_seconds')
         for row in rows.values():
             if 'skipped' not in row:
                 row |= summarize([row['call_seconds']], [first] if first else None)
@@ -85,11 +85,13 @@ class SingleCalls:
 
 def _compare(title: str, rows: dict[str, dict], files: dict[str, Path], tolerance: float) -> None:
     """Count the pixels with another class than the reference has."""
+    for row in rows.values():
+        row['difference'] = None
     for name, (reference, must_agree) in COMPARISONS.items():
-        rows[name]['difference'] = rows[reference]['difference'] = None
-        if not (files[name].exists() and files[reference].exists()):
+        pair = [files[each] for each in (name, reference) if each in files]
+        if len(pair) < 2 or not all(file.exists() for file in pair):
             continue
-        different = torch.load(files[name]) != torch.load(files[reference])
+        different = torch.ne(*map(torch.load, pair))
         count = int(different.sum())
         share = count / different.numel()
         if must_agree and share > tolerance:

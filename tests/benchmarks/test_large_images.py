@@ -37,12 +37,14 @@ def measured(large_images, tmp_path, monkeypatch):
     monkeypatch.setattr(large_images, 'peak_memory', peak_memory)
     settings = Settings('cpu', 1, 1, time_limit=100.0, tolerance=1e-4)
 
-    def measure(sides, **changes):
+    def measure(sides, only=None, **changes):
         names = (large_images.PARTS, large_images.AT_ONCE, large_images.SOFTMAX, large_images.SLIDE)
         calls.update({name: ([0, 1, 2, 3], 10.0, 1000) for name in names})
         calls.update({getattr(large_images, name): call for name, call in changes.items()})
         single, skipped = large_images.SingleCalls(), {}
         cases = large_images.large_cases(sides)
+        for case in cases:
+            case.candidates[:] = [each for each in case.candidates if only in (None, each.name)]
         return [single(case, settings, skipped) for case in cases]
 
     return measure
@@ -62,6 +64,15 @@ def test_pixels_are_compared_with_the_same_model_at_once(measured, large_images)
     table = large_images.large_table([case])
     assert '2 (0.5) |' in table
     assert '| 64 x 64 |' in table
+
+
+@pytest.mark.parametrize('name', ['PARTS', 'SLIDE'])
+def test_a_candidate_can_be_measured_by_itself(name, measured, large_images):
+    name = getattr(large_images, name)
+    (case,) = measured([64], only=name)
+    assert list(rows(case)) == [name]
+    assert rows(case)[name]["median"] == 10
+    assert name in large_images.large_table([case])
 
 
 def test_parts_that_differ_end_the_run(measured, large_images):

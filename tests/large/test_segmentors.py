@@ -1,6 +1,5 @@
 """Class maps in parts against those of the whole image at once."""
 
-import sys
 import weakref
 
 import numpy as np
@@ -17,7 +16,7 @@ from helpers.large_models import (
     random_image,
 )
 from mminline import execution
-from mminline.large import CannotCutError, memory, predict
+from mminline.large import memory, predict
 from mminline.large import segmentor as segmentors
 from mminline.large.backbone import compute_maps
 from mminline.large.image import ModelImage
@@ -49,50 +48,6 @@ def test_no_pixel_differs_from_the_whole_at_once(segmentor, shape, monkeypatch):
         np.testing.assert_array_equal(predict(segmentor, image, band_rows=rows), expected)
     monkeypatch.setattr(memory, 'TILE_BYTES', 1 << 20)  # tiles narrower than the image
     np.testing.assert_array_equal(predict(segmentor, image), expected)
-
-
-@pytest.mark.parametrize('threads', [1, 2])
-@pytest.mark.parametrize('kind', SEGMENTORS)
-@torch.inference_mode()
-def test_every_bit_of_float32_scores_is_that_of_the_whole_at_once(kind, threads, set_threads):
-    # Channels enough that PyTorch takes the same kernel for maps of the whole and of parts.
-    set_threads(threads)
-    model = build_segmentor(kind, channels=128).float()
-    image = ModelImage(model, random_image(700, 590))
-    maps = compute_maps(model.backbone, image, lambda *_: None)
-    expected = model(image.rows(0, image.padded_shape[0]), mode='tensor')
-    stride = image.padded_shape[0] // expected.shape[2]
-    tiled = segmentors.TiledSegmentor(model, maps)
-    halo = tiled.find_halo()
-
-    for tile_shape in [(224, 2048), (352, 416)]:
-        for tiles in split_image(image.padded_shape, tile_shape, halo):
-            for tile in tiles:
-                (scores,) = tiled.run(maps.slices(tile), tile, maps)
-                part = expected[
-                    ...,
-                    tile.rows.start // stride : tile.rows.stop // stride,
-                    tile.columns.start // stride : tile.columns.stop // stride,
-                ]
-                assert torch.equal(tile.crop(scores, stride), part), tile
-
-
-@pytest.mark.parametrize('kind', SEGMENTORS)
-def test_no_pixel_differs_in_float32(kind):
-    model = build_segmentor(kind, channels=128).float()
-    image = random_image(700, 590)
-
-    expected = ordinary_classes(model, image)
-
-    for rows in (None, 200, 300):
-        np.testing.assert_array_equal(predict(model, image, band_rows=rows), expected)
-
-
-@pytest.fixture
-def set_threads():
-    num_threads = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(num_threads)
 
 
 @torch.inference_mode()
@@ -198,86 +153,6 @@ def test_softmax_attention_of_another_project_runs_in_the_backbone():
 
     assert len(np.unique(expected)) > 1
     np.testing.assert_array_equal(predict(model, image, band_rows=64), expected)
-
-
-class SoftmaxConv(nn.Module):
-    """A convolution, and softmax attention over the whole of its map."""
-
-    def __init__(self, conv: nn.Module) -> None:
-        super().__init__()
-        self.conv = conv
-        self.attention = nn.MultiheadAttention(conv.out_channels, 1, batch_first=True)
-
-    def forward(self, map_BCHW):
-        x_BLC = self.conv(map_BCHW).flatten(2).transpose(1, 2)
-        mixed_BLC, _ = self.attention(x_BLC, x_BLC, x_BLC)
-        return mixed_BLC.transpose(1, 2).unflatten(2, map_BCHW.shape[2:])
-
-
-def test_softmax_attention_over_the_whole_map_is_refused_behind_the_backbone():
-    model = build_segmentor('semantic_fpn')
-    coarsest = model.neck.lateral_convs[-1]
-    coarsest.conv = SoftmaxConv(coarsest.conv).double().eval()
-
-    with pytest.raises(CannotCutError, match='depends on the whole map'):
-        predict(model, random_image(64, 64))
-
-
-@pytest.mark.parametrize(
-    ('options', 'message'),
-    [
-        (dict(norm_cfg=dict(type='GN', num_groups=2)), r'decode_head\..* \(GroupNorm\)'),
-        (dict(align_corners=True), 'align_corners'),
-    ],
-)
-def test_a_head_that_needs_the_whole_map_is_refused(options, message):
-    model = build_segmentor('semantic_fpn', **options)
-
-    with pytest.raises(CannotCutError, match=message):
-        predict(model, random_image(64, 64))
-
-
-def test_resizing_by_the_size_of_the_map_is_refused():
-    model = build_segmentor('segformer')
-    model.decode_head.align_corners = True  # inside the head only
-
-    with pytest.raises(CannotCutError, match='decode_head give other values on a part'):
-        predict(model, random_image(64, 64))
-
-
-@pytest.mark.parametrize(
-    ('image', 'options', 'message'),
-    [
-        (np.zeros((64, 64), np.uint8), {}, r'shape \(height, width, 3\), got \(64, 64\)'),
-        (random_image(64, 64), dict(band_rows=16), 'band_rows has to be at least 32'),
-        (random_image(64, 64), dict(out='classes.jpg'), r'a file \.png, \.tif, .*classes\.jpg'),
-    ],
-)
-def test_a_bad_argument_is_named(semantic_fpn, image, options, message):
-    with pytest.raises(ValueError, match=message):
-        predict(semantic_fpn, image, **options)
-
-
-@pytest.mark.parametrize(
-    ('out', 'error', 'message'),
-    [
-        ('maps.npy', ValueError, r'has to be a file, and .*maps\.npy is a folder'),
-        ('map.tif', ModuleNotFoundError, r'map\.tif cannot be written without tifffile: pip'),
-        ('file/map.png', OSError, 'files cannot be written to .*file: Not a directory'),
-    ],
-)
-def test_an_output_that_cannot_be_written_is_named_before_anything_runs(
-    semantic_fpn, out, error, message, tmp_path, monkeypatch
-):
-    (tmp_path / 'maps.npy').mkdir()
-    (tmp_path / 'file').write_text('no folder')
-    monkeypatch.setitem(sys.modules, 'tifffile', None)  # as if it were not installed
-    steps = []
-
-    with pytest.raises(error, match=message):
-        predict(semantic_fpn, random_image(64, 64), out=tmp_path / out, report=steps.append)
-
-    assert steps == []
 
 
 def test_colours_in_the_other_order_may_be_a_view(semantic_fpn):
