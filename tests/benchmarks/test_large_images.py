@@ -71,7 +71,7 @@ def test_a_candidate_can_be_measured_by_itself(name, measured, large_images):
     name = getattr(large_images, name)
     (case,) = measured([64], only=name)
     assert list(rows(case)) == [name]
-    assert rows(case)[name]["median"] == 10
+    assert rows(case)[name]['median'] == 10
     assert name in large_images.large_table([case])
 
 
