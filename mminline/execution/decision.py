@@ -253,9 +253,9 @@ def _can_fuse_linears(block: nn.Module, x_BLC: Tensor, dtype: torch.dtype) -> bo
     return (
         x_BLC.device.type == 'cpu'
         and x_BLC.dtype == torch.float32
-        and (dtype == torch.float32 or (dtype == torch.bfloat16 and _knows_bfloat16()))
         and torch.backends.mkldnn.is_available()
         and torch.backends.mkldnn.enabled
+        and (dtype == torch.float32 or (dtype == torch.bfloat16 and _knows_bfloat16()))
         and all(
             part.bias is None or part.bias.is_contiguous()
             for part in block.modules()

@@ -3,7 +3,8 @@
 Nothing but a few statistics ties distant tokens together, so a block runs in two passes over
 bands that stay in the cache: the first gathers the statistics, the second does all the rest.
 Of the tokens of a whole map only the input and one more tensor exist, which first holds the
-values and then, band by band, the output.
+values and then, band by band, the output. In half precision the values have memory of their own,
+and the output first holds the tokens behind the norm.
 """
 
 import itertools
@@ -40,7 +41,8 @@ def run(block: Block, x_BLC: Tensor, hw_shape: tuple[int, int], one_pass: bool) 
     dtype = product_dtype(x_BLC, autocasts(x_BLC))
     token_bytes = block.mlp.fc1.out_features * dtype.itemsize
     band_tokens = max(cache.band_bytes(x_BLC.device.type) // token_bytes, 1)
-    plan = _Plan(band_tokens, count_band_threads(x_BLC.device), dtype, one_pass)
+    keeps_tokens = 2 * dtype.itemsize == x_BLC.element_size()
+    plan = _Plan(band_tokens, count_band_threads(x_BLC.device), dtype, one_pass, keeps_tokens)
     if type(block.attn) is SoftmaxAttention:
         return _stream_softmax(block, x_BLC, hw_shape, plan)
     out_BLC = torch.empty_like(x_BLC, memory_format=torch.contiguous_format)
@@ -57,12 +59,14 @@ class _Plan(NamedTuple):
         num_threads: Bands that run at a time.
         dtype: Type of the products.
         one_pass: Whether linears take bias and GELU along in one pass.
+        keeps_tokens: Whether the output, until it is written, holds the tokens behind the norm.
     """
 
     band_tokens: int
     num_threads: int
     dtype: torch.dtype
     one_pass: bool
+    keeps_tokens: bool
 
     def cut(self, num_rows: int, row_tokens: int) -> list[tuple[int, int]]:
         """First and last row (not included) of each band, of nearly equal sizes."""
@@ -91,7 +95,6 @@ def _stream_inline(
         block, x_1LC, out_1LC, hw_shape, slices, plan
     )
     runs = cut_evenly(len(bands), plan.num_threads)
-    keeps_tokens = _leaves_room(out_1LC, plan.dtype)
     local = None
     if block.attn.local_kernel is not None:
         kernel_1C33 = block.attn.make_kernel(x_mean_11C)
@@ -104,7 +107,7 @@ def _stream_inline(
     def finish(run: range) -> None:
         for index in run:
             x_band_1LC, band_1LC = x_1LC[:, slices[index]], out_1LC[:, slices[index]]
-            if keeps_tokens:
+            if plan.keeps_tokens:
                 tokens_1LC = _first_half(band_1LC, plan.dtype)
             else:
                 tokens_1LC = block.norm1(x_band_1LC).to(plan.dtype)
@@ -121,18 +124,13 @@ def _stream_inline(
     map_bands(finish, runs, plan.num_threads)
 
 
-def _leaves_room(out_1LC: Tensor, dtype: torch.dtype) -> bool:
-    """Whether the memory of the output can hold the tokens behind the norm until it is written."""
-    return 2 * dtype.itemsize == out_1LC.element_size()
-
-
 def _first_half(band_1LC: Tensor, dtype: torch.dtype) -> Tensor:
     """Memory of a band of the output as one of tokens in half precision."""
     return band_1LC.view(dtype).view(2, -1, band_1LC.shape[2])[:1]
 
 
 class _LocalResidual:
-    """Apply the 3x3 step to bands of values whose memory the output takes over.
+    """Apply the 3x3 step to bands of values whose memory the output may take over.
 
     A band looks at one row more on each side, which may have been overwritten by then. So the rows
     at the ends of each run of bands are kept, and within a run the one above the next band.
@@ -196,14 +194,12 @@ def _gather(
     v_weight, v_bias = qkv.weight.chunk(3)[2], qkv.bias.chunk(3)[2]
     num_tokens = x_1LC.shape[1]
     # Autocast makes values of another type, which need memory of their own.
-    same_type = plan.dtype == out_1LC.dtype
-    v_1LC = out_1LC if same_type else torch.empty_like(out_1LC, dtype=plan.dtype)
-    keeps_tokens = _leaves_room(out_1LC, plan.dtype)
+    v_1LC = out_1LC if plan.dtype == out_1LC.dtype else torch.empty_like(out_1LC, dtype=plan.dtype)
 
     def gather(band: slice) -> tuple[Tensor, Tensor]:
         tokens_1LC = block.norm1(x_1LC[:, band])
         narrow_1LC = tokens_1LC.to(plan.dtype)
-        if keeps_tokens:
+        if plan.keeps_tokens:
             _first_half(out_1LC[:, band], plan.dtype).copy_(narrow_1LC)
         v_1LC[:, band] = product(narrow_1LC, v_weight, v_bias, plan.one_pass)
         with full_precision(x_1LC):

@@ -7,6 +7,7 @@ from torch.testing import assert_close
 
 from helpers.tiny import gradients, image, randomize
 from mminline import execution
+from mminline.execution import decision
 from mminline.execution.linear import product, product_gelu
 from mminline.layers import Block, InLineAttention, SoftmaxAttention
 
@@ -104,6 +105,18 @@ def test_products_in_one_pass_equal_those_of_pytorch(shape):
         for some_bias in (bias, None):
             expected = function(x, weight, some_bias, False)
             assert_close(function(x, weight, some_bias, True), expected)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('has_onednn', [True, False])
+def test_bfloat16_is_left_to_pytorch_where_onednn_does_not_know_it(has_onednn, monkeypatch):
+    if has_onednn:
+        monkeypatch.setattr(decision, '_knows_bfloat16', lambda: False)
+    else:  # then nobody can be asked
+        monkeypatch.setattr(torch.backends.mkldnn, 'is_available', lambda: False)
+        monkeypatch.setattr(decision, '_knows_bfloat16', None)
+    with torch.autocast('cpu', dtype=torch.bfloat16):
+        assert not execution.choose(make_block().eval(), tokens(), GRID).one_pass
 
 
 @torch.no_grad()

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from mminline.execution import cache, streamed
+from mminline import execution
+from mminline.execution import cache, linear, mlp, streamed
 from mminline.layers import Block, InLineAttention, SoftmaxAttention
 from mminline.models import InLinePVT, InLineSwin
 
@@ -178,6 +179,10 @@ def test_streaming_follows_autocast():
         torch.testing.assert_close(in_bands.float(), ordinary.float(), rtol=0.05, atol=0.05)
 
 
+def knows_bfloat16():
+    return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
 @pytest.mark.parametrize('half', [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize('one_pass', [True, False])
 @pytest.mark.parametrize('hw_shape', [(1, 40), (40, 1), (9, 23), (40, 30)])
@@ -193,10 +198,12 @@ def test_streaming_follows_autocast():
 )
 @torch.no_grad()
 def test_bands_in_half_precision_are_as_exact_as_the_ordinary_block(
-    attention, hw_shape, one_pass, half, narrow_bands
+    attention, hw_shape, one_pass, half, monkeypatch
 ):
-    if one_pass and (half != torch.bfloat16 or not torch.ops.mkldnn._is_mkldnn_bf16_supported()):
+    if one_pass and not (half == torch.bfloat16 and knows_bfloat16()):
         pytest.skip('oneDNN takes bfloat16 alone')
+    # Bands of 20 tokens, or of a row that is longer.
+    monkeypatch.setattr(cache, 'band_bytes', lambda device: 20 * 32 * half.itemsize)
     torch.manual_seed(0)
     block = randomise(Block(attention, 8, 4))
     num_tokens = hw_shape[0] * hw_shape[1] + getattr(attention, 'num_extra_tokens', 0)
@@ -211,6 +218,44 @@ def test_bands_in_half_precision_are_as_exact_as_the_ordinary_block(
     assert out.dtype == torch.float32
     errors = [(each - exact).square().mean().sqrt() for each in (out, ordinary)]
     assert errors[0] < 1.5 * errors[1]
+
+
+@pytest.mark.skipif(not knows_bfloat16(), reason='oneDNN has no products in bfloat16 here')
+@pytest.mark.parametrize('attention', [InLineAttention(8, 2), SoftmaxAttention(8, 2)])
+@torch.no_grad()
+def test_all_products_of_bands_run_in_the_type_of_autocast(attention, narrow_bands, monkeypatch):
+    block, x_BLC, hw_shape = Block(attention, 8, 4).eval(), torch.randn(1, 40 * 30, 8), (40, 30)
+    seen, norms = set(), []
+    for module in (streamed, linear, mlp):
+        for name in ('product', 'product_gelu'):
+            if hasattr(module, name):
+                function = getattr(module, name)
+
+                def watch(x, *args, function=function):
+                    seen.add(x.dtype)
+                    return function(x, *args)
+
+                monkeypatch.setattr(module, name, watch)
+    for norm in (block.norm1, block.norm2):
+        norm.register_forward_hook(lambda *args: norms.append(args[-1].shape[-2]))
+
+    with torch.autocast('cpu', dtype=torch.bfloat16):
+        streamed.run(block, x_BLC, hw_shape, True)
+
+    assert seen == {torch.bfloat16}
+    if isinstance(attention, InLineAttention):
+        assert sum(norms) == 2 * 40 * 30  # each norm sees each token once
+
+
+@torch.no_grad()
+def test_float64_stays_what_it_is_under_autocast(narrow_bands):
+    torch.manual_seed(0)
+    block = randomise(Block(InLineAttention(8, 2), 8, 4))
+    x_BLC = torch.randn(1, 9 * 23, 8, dtype=torch.float64)
+    expected = block(x_BLC, (9, 23))
+    with torch.autocast('cpu', dtype=torch.bfloat16):
+        out = execution.run(block, x_BLC, (9, 23))
+    torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-10)
 
 
 def test_band_size_can_be_set_from_outside(monkeypatch):
