@@ -77,8 +77,7 @@ def work(side: int, folder: Path) -> None:
     config = Config.fromfile(Path(__file__).parents[1] / 'configs' / CONFIG)
     config.model.backbone.init_cfg = None
     config.pop('test_dataloader')
-    # Without the faster heads: they round by the position of a pixel in the slab.
-    model = init_model(config, device='cpu', fast=False)
+    model = init_model(config, device='cpu')
     figures = {}
     predict(model, WARM_UP_SIDE)
     classes_HW, figures['predict'] = measure_peak(lambda: predict(model, side))

@@ -24,6 +24,7 @@ from .slabs import (
     whole_shape,
     whole_tokens,
 )
+from .sums import sums_in_float64
 
 
 def run(module: nn.Module, x_BLC: Tensor, hw_shape: tuple[int, int], one_pass: bool) -> Tensor:
@@ -57,17 +58,35 @@ def run_attention(
     if type(layer) is not InLineAttention or layer.windows(whole_shape(hw_shape)) is not None:
         return attend(layer, x_BLC, hw_shape)
     one_pass = one_pass and not torch.is_grad_enabled()
-    x_mean_B1C = average_over_slabs(token_mean(x_BLC), hw_shape)
-    kernel_BC33 = None if layer.local_kernel is None else layer.make_kernel(x_mean_B1C)
     if layer.can_fold(whole_tokens(x_BLC, hw_shape)):
+        x_mean_B1C = average_over_slabs(token_mean(x_BLC), hw_shape)
+        kernel_BC33 = None if layer.local_kernel is None else layer.make_kernel(x_mean_B1C)
         mixed_BLC = _mix_folded(layer, x_BLC, x_mean_B1C, kernel_BC33, hw_shape, one_pass)
     else:
-        mixed_BLC, v_BLC = mix_qkv(layer, linear(layer.qkv, x_BLC, one_pass), hw_shape)
-        if kernel_BC33 is not None:
-            mixed_BLC = mixed_BLC + local_residual(
-                v_BLC, kernel_BC33, hw_shape, num_extra_tokens=layer.num_extra_tokens
-            )
+        mixed_BLC = _mix_unfolded(layer, x_BLC, hw_shape, one_pass)
     return layer.drop(linear(layer.proj, mixed_BLC, one_pass))
+
+
+def _mix_unfolded(
+    layer: InLineAttention, x_BLC: Tensor, hw_shape: tuple[int, int], one_pass: bool
+) -> Tensor:
+    """Mix by queries and keys; in inference maps of few tokens have the sums of larger ones."""
+    is_short = layer.folded is None and layer.has_folded_form()
+    in_float64 = (
+        is_short and not torch.is_grad_enabled() and sums_in_float64(x_BLC.dtype, x_BLC.device)
+    )
+    qkv = linear(layer.qkv, x_BLC, one_pass)
+    mixed_BLC, v_BLC = mix_qkv(layer, qkv, hw_shape, in_float64)
+    if layer.local_kernel is None:
+        return mixed_BLC
+    sums_BLC = x_BLC.double() if in_float64 else x_BLC
+    x_mean_B1C = average_over_slabs(token_mean(sums_BLC), hw_shape)
+    return mixed_BLC + local_residual(
+        v_BLC,
+        layer.make_kernel(x_mean_B1C),
+        hw_shape,
+        num_extra_tokens=layer.num_extra_tokens,
+    )
 
 
 def _mix_folded(

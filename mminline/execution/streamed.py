@@ -17,14 +17,14 @@ from torch import Tensor
 
 from ..layers import Block, SoftmaxAttention
 from ..layers.functional import behind_extra_tokens, fold_attention, local_residual
-from ..layers.statistics import full_precision, token_mean, upcast
+from ..layers.statistics import full_precision, upcast
 from . import cache
-from .covariance import sum_of_products
 from .decision import autocasts, product_dtype
 from .linear import linear, product
 from .mlp import run_mlp
 from .slabs import average_over_slabs, neighbour_rows
 from .slabs.windows import window_rows
+from .sums import mean_and_products, mean_and_products_in_float64, sums_in_float64
 from .threads import count_band_threads, cut_evenly, map_bands
 
 
@@ -193,6 +193,9 @@ def _gather(
     qkv = attention.qkv
     v_weight, v_bias = qkv.weight.chunk(3)[2], qkv.bias.chunk(3)[2]
     num_tokens = x_1LC.shape[1]
+    # Tokens in front of the grid are in no row.
+    row_width = None if attention.num_extra_tokens else hw_shape[1]
+    in_float64 = sums_in_float64(plan.dtype, x_1LC.device)
     # Autocast makes values of another type, which need memory of their own.
     v_1LC = out_1LC if plan.dtype == out_1LC.dtype else torch.empty_like(out_1LC, dtype=plan.dtype)
 
@@ -203,8 +206,9 @@ def _gather(
             _first_half(out_1LC[:, band], plan.dtype).copy_(narrow_1LC)
         v_1LC[:, band] = product(narrow_1LC, v_weight, v_bias, plan.one_pass)
         with full_precision(x_1LC):
-            mean_11C = token_mean(tokens_1LC)
-            return mean_11C, sum_of_products(tokens_1LC, mean_11C)
+            if in_float64:
+                return mean_and_products_in_float64(tokens_1LC, row_width)
+            return mean_and_products(tokens_1LC)
 
     means, products = zip(*map_bands(gather, bands, plan.num_threads), strict=True)
     shares = [(band.stop - band.start) / num_tokens for band in bands]
@@ -216,6 +220,8 @@ def _gather(
         between_1KC = means_1KC - x_mean_11C
         between_1CC = (share_1K1 * between_1KC).transpose(1, 2) @ between_1KC
         covariance_1CC = average_over_slabs(sum(products) / num_tokens + between_1CC, hw_shape)
+        if in_float64:
+            x_mean_11C, covariance_1CC = x_mean_11C.float(), covariance_1CC.float()
         v_mean_11C = F.linear(x_mean_11C, upcast(v_weight), upcast(v_bias))
         mixing_1CC, offset_11C = fold_attention(
             covariance_1CC, v_mean_11C, qkv.weight, qkv.bias, attention.num_heads, attention.scale

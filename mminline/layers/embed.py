@@ -60,10 +60,27 @@ class PatchMerging(BaseModule):
         return self.reduction(self.norm(cells.flatten(3).flatten(1, 2))), hw_shape
 
 
-def resize_position(position_1HWC: Tensor, hw_shape: tuple[int, int]) -> Tensor:
-    """Resize a position embedding bilinearly to a grid, as tokens; its own grid changes nothing."""
+def resize_position(
+    position_1HWC: Tensor, hw_shape: tuple[int, int], rows: slice | None = None
+) -> Tensor:
+    """Resize a position embedding bilinearly to a grid, as tokens; its own grid changes nothing.
+
+    Rows come first, at the width of the embedding, so some of them alone are as in the whole grid.
+
+    Args:
+        position_1HWC: The embedding.
+        hw_shape: Height and width of the grid.
+        rows: Rows of the grid to make; all if not given.
+    """
+    height, width = hw_shape
     with full_precision(position_1HWC):
-        position_1CHW = F.interpolate(
-            position_1HWC.permute(0, 3, 1, 2), hw_shape, mode='bilinear', align_corners=False
-        )
+        map_1CHW = position_1HWC.permute(0, 3, 1, 2)
+        tall_1CHW = _interpolate(map_1CHW, (height, map_1CHW.shape[3]))
+        if rows is not None:
+            tall_1CHW = tall_1CHW[:, :, rows]
+        position_1CHW = _interpolate(tall_1CHW, (tall_1CHW.shape[2], width))
     return position_1CHW.permute(0, 2, 3, 1).flatten(1, 2)
+
+
+def _interpolate(map_BCHW: Tensor, hw_shape: tuple[int, int]) -> Tensor:
+    return F.interpolate(map_BCHW, hw_shape, mode='bilinear', align_corners=False)

@@ -10,6 +10,7 @@ from helpers.processes import run_processes
 from helpers.shipped_configs import ROOT
 from helpers.slabs import (
     Case,
+    compute,
     count_traffic,
     list_refusals,
     look_alone,
@@ -57,6 +58,13 @@ CASES = {
     'swin streamed thin': Case(THIN, 'swin', train=False),
 }
 
+# Large enough that PyTorch takes the same kernel for convolutions of a slab and of the whole.
+FLOAT32_CASES = {
+    f'{backbone} of {heights}': Case(heights, backbone, width=900, train=False, dtype=torch.float32)
+    for backbone in ('pvt', 'swin')
+    for heights in [(160, 192, 129), (320, 161)]
+}
+
 
 @pytest.fixture(scope='module')
 def results(tmp_path_factory) -> list[dict]:
@@ -99,12 +107,26 @@ def test_data_and_space_on_a_mesh_equal_one_process(wrapper, backbone, tmp_path)
         assert_close({name: 2 * grad for name, grad in own.items()}, expected, **EXACT)
 
 
+def test_maps_in_float32_have_the_bits_of_one_process(tmp_path):
+    # In which order statistics are added up depends on bands and slabs, the result does not.
+    results = run_processes(tmp_path, 3, run_cases, FLOAT32_CASES)
+
+    for name, case in FLOAT32_CASES.items():
+        maps, _, forms = compute(case, case.images(), 0, 1)
+        parts = [result[name][0] for result in results if name in result]
+        assert len(parts) == len(case.heights)
+        assert 'streamed' in forms
+        for index, expected in enumerate(maps):
+            assert torch.equal(torch.cat([part[index] for part in parts], dim=2), expected), name
+
+
 def test_traffic_of_a_block_depends_on_its_channels_alone(tmp_path):
     for index, hw_shape in enumerate([(16, 16), (24, 40)]):
         folder = tmp_path / str(index)
         folder.mkdir()
         for traffic in run_processes(folder, 2, count_traffic, 16, hw_shape):
-            assert traffic == dict.fromkeys(('fused', 'streamed'), 4 * (16 + 16**2))
+            # Inference adds up in float64.
+            assert traffic == dict(fused=4 * (16 + 16**2), streamed=8 * (16 + 16**2))
 
 
 def test_what_cannot_run_over_processes_is_refused_by_all(tmp_path):

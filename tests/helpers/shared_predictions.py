@@ -13,6 +13,9 @@ from mminline import large
 from mminline.execution.slabs import LostProcessError
 
 SIZES = ((160, 96), (203, 157))
+FLOAT32_SIZES = ((700, 590), (613, 832))
+# Cells and channels enough that PyTorch takes the same kernel for maps of the whole and of slabs.
+FLOAT32_CHANNELS = 128
 
 
 def build(kind: str) -> nn.Module:
@@ -31,6 +34,20 @@ def predict_shared(rank: int, kinds: list[str]) -> dict[tuple, np.ndarray | Inst
                     with double_precision(), mminline.spatial_parallel(group):
                         result = large.predict(model, random_image(*size), band_rows=64)
                     results[kind, size, count] = result
+    return results
+
+
+def predict_shared_in_float32(rank: int, kinds: list[str]) -> dict[tuple, np.ndarray | None]:
+    """Predict with segmentors in float32, by two and by three processes."""
+    groups = {count: dist.new_group(list(range(count))) for count in (2, 3)}
+    results = {}
+    for kind in kinds:
+        model = build_segmentor(kind, channels=FLOAT32_CHANNELS).float()
+        for size in FLOAT32_SIZES:
+            for count, group in groups.items():
+                if rank < count:
+                    with mminline.spatial_parallel(group):
+                        results[kind, size, count] = large.predict(model, random_image(*size))
     return results
 
 

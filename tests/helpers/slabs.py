@@ -36,6 +36,7 @@ class Case:
         train: Whether to train, or to run inference.
         sizes: Sizes of the images, if the batch is padded.
         hooked: Whether blocks have a hook, which makes them run plainly.
+        dtype: Of weights and images.
     """
 
     heights: tuple[int, ...]
@@ -45,19 +46,20 @@ class Case:
     train: bool = True
     sizes: tuple[tuple[int, int], ...] = ()
     hooked: bool = False
+    dtype: torch.dtype = torch.float64
 
     def edges(self, stride: int = 1) -> list[int]:
         return [-(-edge // stride) for edge in (0, *itertools.accumulate(self.heights))]
 
     def model(self) -> nn.Module:
-        model = build(BACKBONES[self.backbone], **self.options).double().train(self.train)
+        model = build(BACKBONES[self.backbone], **self.options).to(self.dtype).train(self.train)
         for stage in model.stages if self.hooked else ():
             for block in stage.blocks:
                 block.register_forward_hook(lambda *_: None)
         return model
 
     def images(self) -> Tensor:
-        images = image(2, 3, sum(self.heights), self.width, dtype=torch.float64)
+        images = image(2, 3, sum(self.heights), self.width, dtype=self.dtype)
         for one, (height, width) in zip(images, self.sizes, strict=False):
             one[:, height:] = 0
             one[:, :, width:] = 0

@@ -22,7 +22,14 @@ from helpers.large_models import (
     random_image,
 )
 from helpers.processes import run_processes
-from helpers.shared_predictions import SIZES, lose_peer, predict_shared
+from helpers.shared_predictions import (
+    FLOAT32_CHANNELS,
+    FLOAT32_SIZES,
+    SIZES,
+    lose_peer,
+    predict_shared,
+    predict_shared_in_float32,
+)
 from helpers.shared_tool import OPTIONS, share, write_model
 from helpers.tiny_configs import DETECTOR, SEGMENTOR
 
@@ -45,6 +52,18 @@ def test_no_pixel_differs_from_the_ordinary_way(kind, size, results):
         classes, *others = (result[kind, size, count] for result in results[:count])
         assert (classes != expected).sum() == 0
         assert others == [None] * (count - 1)
+
+
+def test_no_pixel_differs_from_one_process_in_float32(tmp_path):
+    results = run_processes(tmp_path, 3, predict_shared_in_float32, list(SEGMENTORS))
+
+    for kind in SEGMENTORS:
+        model = build_segmentor(kind, channels=FLOAT32_CHANNELS).float()
+        for size in FLOAT32_SIZES:
+            expected = ordinary_classes(model, random_image(*size))
+            assert len(np.unique(expected)) > 1
+            for count in (2, 3):
+                np.testing.assert_array_equal(results[0][kind, size, count], expected)
 
 
 @pytest.mark.parametrize('kind', DETECTORS)

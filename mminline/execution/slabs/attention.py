@@ -41,21 +41,30 @@ def attend(layer: nn.Module, x_BLC: Tensor, hw_shape: tuple[int, int]) -> Tensor
 
 
 def mix_qkv(
-    layer: InLineAttention, qkv: Tensor, hw_shape: tuple[int, int]
+    layer: InLineAttention, qkv: Tensor, hw_shape: tuple[int, int], in_float64: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Mix as ``InLineAttention.mix_qkv``, by statistics of all slabs.
+
+    Args:
+        layer: The layer.
+        qkv: Queries, keys and values of the grid or slab.
+        hw_shape: Its shape.
+        in_float64: Whether to sum in float64; for injective attention.
 
     Returns:
         Mixed values and values, both ``(B, L, C)``.
     """
-    if not isinstance(hw_shape, SlabShape):
+    if not isinstance(hw_shape, SlabShape) and not in_float64:
         return layer.mix_qkv(qkv)
     q_BNLD, k_BNLD, v_BNLD = layer.split_qkv(qkv)
     with full_precision(qkv):
         if layer.injective:
-            v_mean_BN1D = average_over_slabs(token_mean(v_BNLD), hw_shape)
+            wide_k_BNLD, wide_v_BNLD = (
+                part.double() if in_float64 else part for part in (k_BNLD, v_BNLD)
+            )
+            v_mean_BN1D = average_over_slabs(token_mean(wide_v_BNLD), hw_shape)
             covariance_BNDD = functional.key_value_covariance(
-                k_BNLD, v_BNLD, v_mean_BN1D, layer.scale
+                wide_k_BNLD, wide_v_BNLD, v_mean_BN1D, layer.scale
             )
             covariance_BNDD = average_over_slabs(covariance_BNDD, hw_shape)
             mixed_BNLD = functional.mix_by_covariance(

@@ -10,8 +10,5 @@ def resize_position(position_1HWC: Tensor, hw_shape: tuple[int, int]) -> Tensor:
     """Resize a position embedding to a grid, and return the tokens of the own slab of it."""
     if not isinstance(hw_shape, SlabShape):
         return layers.resize_position(position_1HWC, hw_shape)
-    height, width = hw_shape.whole[0], position_1HWC.shape[2]
-    # Rows first, at the width of the embedding: other slabs are not made at full width.
-    tall_1HWC = layers.resize_position(position_1HWC, (height, width)).unflatten(1, (height, width))
-    own_1HWC = tall_1HWC[:, hw_shape.top : hw_shape.top + hw_shape[0]]
-    return layers.resize_position(own_1HWC, tuple(hw_shape))
+    rows = slice(hw_shape.top, hw_shape.top + hw_shape[0])
+    return layers.resize_position(position_1HWC, hw_shape.whole, rows)
