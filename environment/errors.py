@@ -15,6 +15,10 @@ NO_PKG_RESOURCES = (
     'This setuptools has no pkg_resources, which mmcv, mmengine and mim import: '
     'pip install "setuptools>=77,<82".'
 )
+INDEX_TROUBLE = (
+    'The package index cannot be reached, or does not have what is wanted: check the '
+    'network, the proxy and the PIP_* settings, then run again.'
+)
 CURES = (
     (
         r'No space left on device|Disk quota exceeded',
@@ -28,9 +32,8 @@ CURES = (
     ),
     (
         r'NewConnectionError|ConnectTimeout|ReadTimeout|ProxyError|SSLError|name resolution'
-        r'|CERTIFICATE_VERIFY_FAILED|from versions: none',
-        'The package index cannot be reached, or does not have what is wanted: check the '
-        'network, the proxy and the PIP_* settings, then run again.',
+        r'|CERTIFICATE_VERIFY_FAILED|from versions: none|ResolutionImpossible',
+        INDEX_TROUBLE,
     ),
     (
         r'Killed signal terminated program cc1plus|out of memory|std::bad_alloc',

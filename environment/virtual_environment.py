@@ -13,8 +13,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from errors import UserError
+from errors import INDEX_TROUBLE, UserError
 from processes import clean_environment, run_logged
+
+# Seconds until an index is asked again: mirrors may lack a page of theirs for a moment.
+PAUSE = 20
 
 
 class Environment:
@@ -66,9 +69,17 @@ class Environment:
         run_logged([*map(str, command)], log, clean_environment(), inherit=self.inherit)
 
     def pip_install(self, *arguments) -> None:
+        # Python compiles a module when it is first imported; most of them never are.
+        command = [self.python, '-I', '-m', 'pip', 'install', '--no-compile', *arguments]
         with self.writing():
-            # Python compiles a module when it is first imported; most of them never are.
-            self.run(self.python, '-I', '-m', 'pip', 'install', '--no-compile', *arguments)
+            try:
+                self.run(*command)
+            except UserError as error:
+                if INDEX_TROUBLE not in str(error):
+                    raise
+                print(f'The package index fails: once more in {PAUSE} s.', flush=True)
+                time.sleep(PAUSE)
+                self.run(*command)
 
 
 class Step(NamedTuple):

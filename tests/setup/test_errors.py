@@ -70,6 +70,7 @@ def test_the_environment_loses_what_misleads_and_keeps_the_mirrors(monkeypatch):
         ('ensurepip is not available.', 'python3-venv'),
         ('NewConnectionError: Failed to establish a new connection', 'check the network'),
         ('ERROR: Could not find x==1 (from versions: none)', 'check the network'),
+        ('ERROR: ResolutionImpossible: for help visit', 'check the network'),
         ('c++: fatal error: Killed signal terminated program cc1plus', 'JOBS=1'),
         ("ModuleNotFoundError: No module named 'mmcv._ext'", 'environment/build_mmcv.py'),
         ('something new', 'something new'),

@@ -11,6 +11,7 @@ import pytest
 
 import errors
 import processes
+import virtual_environment
 from virtual_environment import Environment, Step
 from virtual_environment import set_up as run_steps
 
@@ -80,6 +81,34 @@ def test_a_step_that_broke_after_writing_is_repeated_even_for_the_old_sources(se
 
     assert set_up(project='2', fail='fail after project') == ['project', 'failed']
     assert set_up(project='1') == ['project']
+
+
+@pytest.mark.parametrize(
+    ('trouble', 'calls', 'message'),
+    [
+        ('ResolutionImpossible', 2, None),
+        ('ReadTimeout, for ever', 2, 'check the network'),
+        ('No space left on device', 1, 'free some space'),
+    ],
+)
+def test_an_index_that_fails_is_asked_once_more(tmp_path, monkeypatch, trouble, calls, message):
+    monkeypatch.setattr(virtual_environment, 'PAUSE', 0)
+    environment = Environment(tmp_path / '.venv')
+    environment.python.parent.mkdir(parents=True)
+    environment.python.write_text(
+        f'#!/bin/sh\necho x >> {tmp_path}/calls\n'
+        f'if [ "$(wc -l < {tmp_path}/calls)" = 1 ] || echo "{trouble}" | grep -q ever; then\n'
+        f'    echo "{trouble}"; exit 1\nfi\n'
+    )
+    environment.python.chmod(0o755)
+
+    if message is None:
+        environment.pip_install('x')
+    else:
+        with pytest.raises(errors.UserError, match=message):
+            environment.pip_install('x')
+
+    assert len((tmp_path / 'calls').read_text().splitlines()) == calls
 
 
 def test_an_environment_of_the_user_is_never_touched(tmp_path):
