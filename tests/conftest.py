@@ -36,6 +36,16 @@ def run(monkeypatch):
 
 
 @pytest.fixture
+def set_threads():
+    """Set the number of threads of torch, until the end of the test."""
+    import torch
+
+    num_threads = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(num_threads)
+
+
+@pytest.fixture
 def installed(monkeypatch):
     """Pretend that these distributions are installed, and no others."""
 

@@ -24,7 +24,7 @@ from .slabs import (
     whole_shape,
     whole_tokens,
 )
-from .sums import sums_in_float64
+from .sums import make_kernel, uses_float64
 
 
 def run(module: nn.Module, x_BLC: Tensor, hw_shape: tuple[int, int], one_pass: bool) -> Tensor:
@@ -73,7 +73,7 @@ def _mix_unfolded(
     """Mix by queries and keys; in inference maps of few tokens have the sums of larger ones."""
     is_short = layer.folded is None and layer.has_folded_form()
     in_float64 = (
-        is_short and not torch.is_grad_enabled() and sums_in_float64(x_BLC.dtype, x_BLC.device)
+        is_short and not torch.is_grad_enabled() and uses_float64(x_BLC.dtype, x_BLC.device)
     )
     qkv = linear(layer.qkv, x_BLC, one_pass)
     mixed_BLC, v_BLC = mix_qkv(layer, qkv, hw_shape, in_float64)
@@ -83,7 +83,7 @@ def _mix_unfolded(
     x_mean_B1C = average_over_slabs(token_mean(sums_BLC), hw_shape)
     return mixed_BLC + local_residual(
         v_BLC,
-        layer.make_kernel(x_mean_B1C),
+        make_kernel(layer, x_mean_B1C, in_float64),
         hw_shape,
         num_extra_tokens=layer.num_extra_tokens,
     )

@@ -22,10 +22,17 @@ from . import cache
 from .decision import autocasts, product_dtype
 from .linear import linear, product
 from .mlp import run_mlp
-from .slabs import average_over_slabs, neighbour_rows
+from .slabs import neighbour_rows, whole_tokens
 from .slabs.windows import window_rows
-from .sums import mean_and_products, mean_and_products_in_float64, sums_in_float64
-from .threads import count_band_threads, cut_evenly, map_bands
+from .sums import (
+    centred_sums,
+    make_kernel,
+    merge_centred_sums,
+    merge_sums,
+    sums_in_float64,
+    uses_float64,
+)
+from .threads import call_on_one_core, count_band_threads, cut_evenly, map_bands
 
 
 def run(block: Block, x_BLC: Tensor, hw_shape: tuple[int, int], one_pass: bool) -> Tensor:
@@ -91,13 +98,12 @@ def _stream_inline(
     extra = block.attn.num_extra_tokens
     bands = plan.cut(height, width)
     slices = [_band_slice(top, bottom, width, extra) for top, bottom in bands]
-    v_1LC, x_mean_11C, mixing_1CC, offset_11C = _gather(
+    v_1LC, mixing_1CC, offset_11C, kernel_1C33 = _gather(
         block, x_1LC, out_1LC, hw_shape, slices, plan
     )
     runs = cut_evenly(len(bands), plan.num_threads)
     local = None
-    if block.attn.local_kernel is not None:
-        kernel_1C33 = block.attn.make_kernel(x_mean_11C)
+    if kernel_1C33 is not None:
         grid_bands = [
             v_1LC[:, extra + top * width : extra + bottom * width] for top, bottom in bands
         ]
@@ -184,18 +190,13 @@ def _gather(
     bands: list[slice],
     plan: _Plan,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """First pass: values, mean token, and attention folded into a matrix and an offset.
-
-    Each band is centred by its own means; the means of the bands are put together at the end,
-    so no digits are lost to a common offset of the channels.
-    """
+    """First pass: values, mean token, and attention folded into a matrix and an offset."""
     attention = block.attn
     qkv = attention.qkv
     v_weight, v_bias = qkv.weight.chunk(3)[2], qkv.bias.chunk(3)[2]
-    num_tokens = x_1LC.shape[1]
     # Tokens in front of the grid are in no row.
     row_width = None if attention.num_extra_tokens else hw_shape[1]
-    in_float64 = sums_in_float64(plan.dtype, x_1LC.device)
+    in_float64 = uses_float64(plan.dtype, x_1LC.device)
     # Autocast makes values of another type, which need memory of their own.
     v_1LC = out_1LC if plan.dtype == out_1LC.dtype else torch.empty_like(out_1LC, dtype=plan.dtype)
 
@@ -207,26 +208,29 @@ def _gather(
         v_1LC[:, band] = product(narrow_1LC, v_weight, v_bias, plan.one_pass)
         with full_precision(x_1LC):
             if in_float64:
-                return mean_and_products_in_float64(tokens_1LC, row_width)
-            return mean_and_products(tokens_1LC)
+                return sums_in_float64(tokens_1LC, row_width)
+            return centred_sums(tokens_1LC)
 
-    means, products = zip(*map_bands(gather, bands, plan.num_threads), strict=True)
-    shares = [(band.stop - band.start) / num_tokens for band in bands]
-    with full_precision(x_1LC):
-        means_1KC = torch.cat(means, dim=1)
-        share_1K1 = means_1KC.new_tensor(shares)[None, :, None]
-        x_mean_11C = (share_1K1 * means_1KC).sum(dim=1, keepdim=True)
-        x_mean_11C = average_over_slabs(x_mean_11C, hw_shape)
-        between_1KC = means_1KC - x_mean_11C
-        between_1CC = (share_1K1 * between_1KC).transpose(1, 2) @ between_1KC
-        covariance_1CC = average_over_slabs(sum(products) / num_tokens + between_1CC, hw_shape)
+    sums = map_bands(gather, bands, plan.num_threads)
+
+    @full_precision(x_1LC)
+    def fold() -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         if in_float64:
-            x_mean_11C, covariance_1CC = x_mean_11C.float(), covariance_1CC.float()
+            num_tokens = whole_tokens(x_1LC, hw_shape)
+            x_mean_11C, covariance_1CC = merge_sums(sums, hw_shape, num_tokens)
+        else:
+            lengths = [band.stop - band.start for band in bands]
+            x_mean_11C, covariance_1CC = merge_centred_sums(sums, hw_shape, lengths)
         v_mean_11C = F.linear(x_mean_11C, upcast(v_weight), upcast(v_bias))
         mixing_1CC, offset_11C = fold_attention(
             covariance_1CC, v_mean_11C, qkv.weight, qkv.bias, attention.num_heads, attention.scale
         )
-    return v_1LC, x_mean_11C, mixing_1CC.to(plan.dtype), offset_11C.to(plan.dtype)
+        kernel_1C33 = None
+        if attention.local_kernel is not None:
+            kernel_1C33 = make_kernel(attention, x_mean_11C, in_float64)
+        return mixing_1CC.to(plan.dtype), offset_11C.to(plan.dtype), kernel_1C33
+
+    return v_1LC, *call_on_one_core(fold, plan.num_threads)
 
 
 def _stream_softmax(block: Block, x_BLC: Tensor, hw_shape: tuple[int, int], plan: _Plan) -> Tensor:

@@ -48,6 +48,23 @@ def map_bands(
     """Call a function for each band, without gradients; results are in the order of the bands."""
     if num_threads == 1 or len(bands) == 1:
         return [function(band) for band in bands]
+    return _map_in_pool(function, bands, num_threads)
+
+
+def call_on_one_core(function: Callable[[], Result], num_threads: int) -> Result:
+    """Call a function between two calls of ``map_bands``.
+
+    The threads among which an operation is shared wait actively for the next one, for a few
+    milliseconds, and would keep the cores from the bands that follow.
+    """
+    if num_threads == 1:
+        return function()
+    return _map_in_pool(lambda _: function(), [None], num_threads)[0]
+
+
+def _map_in_pool(
+    function: Callable[[Band], Result], bands: Sequence[Band], num_threads: int
+) -> list[Result]:
     run = _in_modes_of_this_thread(function)
     started: list[Future[Result]] = []
     try:
@@ -70,7 +87,7 @@ def map_bands(
 def _make_pool(num_threads: int, process: int) -> ThreadPoolExecutor:
     """Start the threads, once for a process: a fork does not take them along."""
     before = torch.get_num_threads()
-    pool = ThreadPoolExecutor(num_threads, 'mminline-band', torch.set_num_threads, (1,))
+    pool = ThreadPoolExecutor(num_threads, 'mminline-band', _keep_to_one_core)
     # A pool starts a thread only if none is idle, so each waits until all have started.
     barrier = threading.Barrier(num_threads)
     try:
@@ -83,6 +100,13 @@ def _make_pool(num_threads: int, process: int) -> ThreadPoolExecutor:
         # Each has set the number for itself, and for threads to come: that is undone.
         torch.set_num_threads(before)
     return pool
+
+
+def _keep_to_one_core() -> None:
+    """Run the operations of this thread on one core, from now on."""
+    torch.set_num_threads(1)
+    # The first question for the number takes over that of the process, so it is asked now.
+    torch.get_num_threads()
 
 
 def _in_modes_of_this_thread(function: Callable[[Band], Result]) -> Callable[[Band], Result]:

@@ -107,9 +107,12 @@ def test_data_and_space_on_a_mesh_equal_one_process(wrapper, backbone, tmp_path)
         assert_close({name: 2 * grad for name, grad in own.items()}, expected, **EXACT)
 
 
-def test_maps_in_float32_have_the_bits_of_one_process(tmp_path):
-    # In which order statistics are added up depends on bands and slabs, the result does not.
+@pytest.mark.parametrize('num_threads', [1, 2])
+def test_maps_in_float32_have_the_bits_of_one_process(num_threads, tmp_path, set_threads):
+    # In which order statistics are added up depends on bands and slabs, the result does not. The
+    # processes have one thread each.
     results = run_processes(tmp_path, 3, run_cases, FLOAT32_CASES)
+    set_threads(num_threads)
 
     for name, case in FLOAT32_CASES.items():
         maps, _, forms = compute(case, case.images(), 0, 1)

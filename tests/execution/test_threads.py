@@ -117,6 +117,22 @@ def test_operations_of_a_band_stay_on_one_core_and_others_keep_their_threads():
         torch.set_num_threads(before)
 
 
+def test_a_call_between_bands_runs_on_one_core_in_the_modes_of_the_caller():
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        with torch.inference_mode():
+            assert threads.call_on_one_core(lambda: (torch.get_num_threads(), *modes()), 3) == (
+                1,
+                *modes(),
+            )
+            assert threads.call_on_one_core(torch.get_num_threads, 1) == 3
+        with pytest.raises(ZeroDivisionError):
+            threads.call_on_one_core(lambda: 1 / 0, 3)
+    finally:
+        torch.set_num_threads(before)
+
+
 def run_script(script):
     subprocess.run([sys.executable, '-I', '-c', script], check=True, timeout=120)
 

@@ -49,10 +49,3 @@ def test_no_pixel_differs_in_float32(kind):
 
     for rows in (None, 200, 300):
         np.testing.assert_array_equal(predict(model, image, band_rows=rows), expected)
-
-
-@pytest.fixture
-def set_threads():
-    num_threads = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(num_threads)

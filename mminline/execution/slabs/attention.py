@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from ...layers import InLineAttention, SoftmaxAttention, functional
 from ...layers.as_built import find_change
-from ...layers.statistics import full_precision, token_mean
+from ...layers.statistics import full_precision, token_mean, upcast
 from .exchange import average_over_slabs, move_rows, sum_over_slabs
-from .shape import SlabShape
+from .shape import SlabShape, whole_tokens
 from .windows import SlabWindowRows
 
 
@@ -62,7 +62,9 @@ def mix_qkv(
             wide_k_BNLD, wide_v_BNLD = (
                 part.double() if in_float64 else part for part in (k_BNLD, v_BNLD)
             )
-            v_mean_BN1D = average_over_slabs(token_mean(wide_v_BNLD), hw_shape)
+            # Divided at the end: in float64 the sum is exact, and slabs do not round the mean.
+            v_sum_BN1D = upcast(wide_v_BNLD).sum(dim=-2, keepdim=True)
+            v_mean_BN1D = sum_over_slabs(v_sum_BN1D, hw_shape) / whole_tokens(qkv, hw_shape)
             covariance_BNDD = functional.key_value_covariance(
                 wide_k_BNLD, wide_v_BNLD, v_mean_BN1D, layer.scale
             )
