@@ -89,7 +89,7 @@ def run_packed(
     parts = unpack(x_1LC, groups)
     # One decision for all: the size of an image only decides between these two.
     decision = choose(block, parts[0], groups[0].hw_shape, streaming)
-    if decision.name in ('fused', 'streamed') and not autocasts(x_1LC):
+    if decision.name == 'fused' or (decision.name == 'streamed' and not autocasts(x_1LC)):
         return packed.run(block, x_1LC, groups, decision.one_pass)
     return pack(
         [

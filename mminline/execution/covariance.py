@@ -104,7 +104,7 @@ def _plain_form(
     for part_BLC, mean_B1C in _split(groups, x_1LC, x_mean_B1C):
         centred_BLC = upcast(part_BLC) - mean_B1C
         covariances.append(centred_BLC.transpose(1, 2) @ centred_BLC / part_BLC.shape[1])
-    return F.linear(x_1LC, v_weight), torch.cat(covariances)
+    return F.linear(x_1LC, v_weight.to(x_1LC.dtype)), torch.cat(covariances)
 
 
 class _ValuesAndCovariance(torch.autograd.Function):
@@ -121,14 +121,14 @@ class _ValuesAndCovariance(torch.autograd.Function):
     @staticmethod
     def backward(ctx, v_grad_1LC, covariance_grad_BCC):
         x_1LC, x_mean_B1C, v_weight = ctx.saved_tensors
-        bias_grad = v_grad_1LC.sum(dim=(0, 1))
+        bias_grad = v_grad_1LC.sum(dim=(0, 1), dtype=v_weight.dtype)
         if torch.is_grad_enabled():
             # Somebody wants second derivatives, which the plain form has.
             plain_form = functools.partial(_plain_form, groups=ctx.groups)
             _, pull_back = torch.func.vjp(plain_form, x_1LC, x_mean_B1C, v_weight)
             return *pull_back((v_grad_1LC, covariance_grad_BCC)), bias_grad, None, None
         both_BCC = covariance_grad_BCC + covariance_grad_BCC.transpose(1, 2)
-        x_grad_1LC = v_grad_1LC @ v_weight
+        x_grad_1LC = v_grad_1LC @ v_weight.to(x_1LC.dtype)
         x_grads = unpack(x_grad_1LC, ctx.groups)
         parts = _split(ctx.groups, x_1LC, x_mean_B1C, both_BCC)
         for x_grad_BLC, (x_BLC, mean_B1C, each_BCC) in zip(x_grads, parts, strict=True):

@@ -86,7 +86,7 @@ def choose(
     obstacle = _find_obstacle_to_streaming(block, x_BLC, hw_shape, streaming)
     if obstacle is None:
         return Decision('streamed', f'inference on {x_BLC.device.type}', one_pass)
-    if autocast:
+    if autocast and not one_pass:
         return Decision('plain', f'{obstacle}, and autocast picks the precision of each operation')
     return Decision('fused', obstacle, one_pass)
 

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from ..layers import Block, InLineAttention
 from ..layers.functional import fold_attention
-from ..layers.statistics import token_mean, upcast
+from ..layers.statistics import full_precision, token_mean, upcast
 from .covariance import values_and_covariance
+from .decision import autocasts, product_dtype
 from .linear import linear
 from .mlp import run_mlp
 from .slabs import (
@@ -58,13 +59,15 @@ def run_attention(
     if type(layer) is not InLineAttention or layer.windows(whole_shape(hw_shape)) is not None:
         return attend(layer, x_BLC, hw_shape)
     one_pass = one_pass and not torch.is_grad_enabled()
-    if layer.can_fold(whole_tokens(x_BLC, hw_shape)):
-        x_mean_B1C = average_over_slabs(token_mean(x_BLC), hw_shape)
-        kernel_BC33 = None if layer.local_kernel is None else layer.make_kernel(x_mean_B1C)
-        mixed_BLC = _mix_folded(layer, x_BLC, x_mean_B1C, kernel_BC33, hw_shape, one_pass)
-    else:
-        mixed_BLC = _mix_unfolded(layer, x_BLC, hw_shape, one_pass)
-    return layer.drop(linear(layer.proj, mixed_BLC, one_pass))
+    x_BLC = x_BLC.to(product_dtype(x_BLC, autocasts(x_BLC)))
+    with full_precision(x_BLC):
+        if layer.can_fold(whole_tokens(x_BLC, hw_shape)):
+            x_mean_B1C = average_over_slabs(token_mean(x_BLC), hw_shape)
+            kernel_BC33 = None if layer.local_kernel is None else layer.make_kernel(x_mean_B1C)
+            mixed_BLC = _mix_folded(layer, x_BLC, x_mean_B1C, kernel_BC33, hw_shape, one_pass)
+        else:
+            mixed_BLC = _mix_unfolded(layer, x_BLC, hw_shape, one_pass)
+        return layer.drop(linear(layer.proj, mixed_BLC, one_pass))
 
 
 def _mix_unfolded(

@@ -17,14 +17,14 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None, one_pass: bool) -> T
     """
     if one_pass:
         return torch.ops.mkldnn._linear_pointwise(x, *_cast(x, weight, bias), 'none', [], '')
-    return F.linear(x, weight, bias)
+    return F.linear(x, *_cast(x, weight, bias))
 
 
 def product_gelu(x: Tensor, weight: Tensor, bias: Tensor | None, one_pass: bool) -> Tensor:
     """``F.linear`` and the exact GELU, by oneDNN where that is allowed."""
     if one_pass:
         return torch.ops.mkldnn._linear_pointwise(x, *_cast(x, weight, bias), 'gelu', [], 'none')
-    return F.gelu(F.linear(x, weight, bias))
+    return F.gelu(F.linear(x, *_cast(x, weight, bias)))
 
 
 def _cast(x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:

@@ -12,15 +12,19 @@ from torch import Tensor
 
 from ..layers import MLP
 from . import cache
+from .decision import autocasts, product_dtype
 from .linear import product, product_gelu
 
 
 def run_mlp(mlp: MLP, x_BLC: Tensor, one_pass: bool) -> Tensor:
     """Run an MLP, in chunks where there are many tokens."""
     parameters = (mlp.fc1.weight, mlp.fc1.bias, mlp.fc2.weight, mlp.fc2.bias)
+    x_BLC = x_BLC.to(product_dtype(x_BLC, autocasts(x_BLC)))
     hidden_values = x_BLC.shape[:-1].numel() * mlp.fc1.out_features
-    # Sums over chunks would lose digits in half precision; a GPU prefers one large product.
-    in_chunks = x_BLC.device.type == 'cpu' and x_BLC.dtype in (torch.float32, torch.float64)
+    # Gradients of weights in half precision would lose digits in sums over chunks; a GPU prefers
+    # one large product.
+    is_wide = mlp.fc1.weight.dtype in (torch.float32, torch.float64)
+    in_chunks = x_BLC.device.type == 'cpu' and is_wide
     if in_chunks and hidden_values > 4 * cache.chunk_values(x_BLC):
         out_LC = _ChunkedMLP.apply(x_BLC.flatten(0, 1), *parameters, one_pass)
         return mlp.drop(out_LC.view_as(x_BLC))
@@ -30,7 +34,16 @@ def run_mlp(mlp: MLP, x_BLC: Tensor, one_pass: bool) -> Tensor:
 
 
 def _plain_form(x: Tensor, weight1: Tensor, bias1: Tensor, weight2: Tensor) -> Tensor:
+    weight1, bias1, weight2 = (part.to(x.dtype) for part in (weight1, bias1, weight2))
     return F.linear(F.gelu(F.linear(x, weight1, bias1)), weight2)
+
+
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """Add a product to a sum, which may be in a wider type."""
+    if left.dtype == total.dtype:
+        total.addmm_(left, right)
+    else:
+        total += left @ right
 
 
 class _ChunkedMLP(torch.autograd.Function):
@@ -43,6 +56,9 @@ class _ChunkedMLP(torch.autograd.Function):
         ctx.one_pass = one_pass
         ctx.chunk = max(cache.chunk_values(x) // len(weight1), 1)
         out = torch.empty_like(x)
+        weight1, bias1, weight2, bias2 = (
+            part.to(x.dtype) for part in (weight1, bias1, weight2, bias2)
+        )
         for x_part, out_part in zip(x.split(ctx.chunk), out.split(ctx.chunk), strict=True):
             hidden = product_gelu(x_part, weight1, bias1, one_pass)
             out_part.copy_(product(hidden, weight2, bias2, one_pass))
@@ -52,7 +68,7 @@ class _ChunkedMLP(torch.autograd.Function):
     @torch.amp.custom_bwd(device_type='cpu')
     def backward(ctx, out_grad):
         x, weight1, bias1, weight2 = ctx.saved_tensors
-        bias2_grad = out_grad.sum(dim=0)
+        bias2_grad = out_grad.sum(dim=0, dtype=bias1.dtype)
         if torch.is_grad_enabled():
             # Somebody wants second derivatives, which the plain form has.
             _, pull_back = torch.func.vjp(_plain_form, x, weight1, bias1, weight2)
@@ -60,15 +76,16 @@ class _ChunkedMLP(torch.autograd.Function):
         x_grad = torch.empty_like(x)
         grads = [torch.zeros_like(parameter) for parameter in (weight1, bias1, weight2)]
         weight1_grad, bias1_grad, weight2_grad = grads
+        weight1, bias1, weight2 = (part.to(x.dtype) for part in (weight1, bias1, weight2))
         # Rows and columns exchanged once, not for every chunk.
         back1, back2 = weight1.t().contiguous(), weight2.t().contiguous()
         parts = (tensor.split(ctx.chunk) for tensor in (x, x_grad, out_grad))
         for x_part, x_grad_part, out_grad_part in zip(*parts, strict=True):
             hidden = product(x_part, weight1, bias1, ctx.one_pass)
-            weight2_grad.addmm_(out_grad_part.t(), F.gelu(hidden))
+            _add_product(weight2_grad, out_grad_part.t(), F.gelu(hidden))
             active_grad = product(out_grad_part, back2, None, ctx.one_pass)
             hidden_grad = torch.ops.aten.gelu_backward(active_grad, hidden)
-            weight1_grad.addmm_(hidden_grad.t(), x_part)
-            bias1_grad += hidden_grad.sum(dim=0)
+            _add_product(weight1_grad, hidden_grad.t(), x_part)
+            bias1_grad += hidden_grad.sum(dim=0, dtype=bias1_grad.dtype)
             x_grad_part.copy_(product(hidden_grad, back1, None, ctx.one_pass))
         return x_grad, weight1_grad, bias1_grad, weight2_grad, bias2_grad, None

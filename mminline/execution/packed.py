@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from ..layers import Block, InLineAttention
 from ..layers.functional import fold_attention, grouped_convolution, local_residual
-from ..layers.statistics import token_mean, upcast
+from ..layers.statistics import full_precision, token_mean, upcast
 from .covariance import packed_values_and_covariance
+from .decision import autocasts, product_dtype
 from .groups import Group, from_grids, mark_covered, pack, to_grids, unpack
 from .linear import linear
 from .mlp import run_mlp
@@ -64,10 +65,12 @@ def _run_attention(
         parts = unpack(x_1LC, groups)
         return pack([layer(part, shape) for part, shape in zip(parts, shapes, strict=True)])
     one_pass = one_pass and not torch.is_grad_enabled()
+    x_1LC = x_1LC.to(product_dtype(x_1LC, autocasts(x_1LC)))
     # One form for all images: that of their mean size.
     folds = layer.can_fold(x_1LC.shape[1] // sum(group.batch for group in groups))
     mix = _mix_folded if folds else _mix_in_grids
-    return layer.drop(linear(layer.proj, mix(layer, x_1LC, groups, one_pass), one_pass))
+    with full_precision(x_1LC):
+        return layer.drop(linear(layer.proj, mix(layer, x_1LC, groups, one_pass), one_pass))
 
 
 def _mix_in_grids(

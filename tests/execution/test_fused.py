@@ -1,5 +1,7 @@
 """Fused blocks and layers: the same numbers, by fewer passes over memory."""
 
+import copy
+
 import pytest
 import torch
 from torch.profiler import profile
@@ -7,7 +9,7 @@ from torch.testing import assert_close
 
 from helpers.tiny import gradients, image, randomize
 from mminline import execution
-from mminline.execution import decision
+from mminline.execution import cache, decision
 from mminline.execution.linear import product, product_gelu
 from mminline.layers import Block, InLineAttention, SoftmaxAttention
 
@@ -15,6 +17,10 @@ ONE_PASS = 'mkldnn::_linear_pointwise'
 GRID = (6, 9)
 needs_onednn = pytest.mark.skipif(
     not torch.backends.mkldnn.is_available(), reason='PyTorch without oneDNN'
+)
+needs_bfloat16 = pytest.mark.skipif(
+    not (torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()),
+    reason='oneDNN without bfloat16 for this processor',
 )
 
 
@@ -61,6 +67,65 @@ def test_training_equals_the_plain_block_in_values_and_gradients(attention, opti
     assert_close(fused, backward(lambda x: block(x, GRID), block, x))
 
 
+@needs_bfloat16
+@pytest.mark.parametrize(
+    'attention',
+    [
+        InLineAttention(8, 2),
+        InLineAttention(8, 2, local_residual=False),
+        InLineAttention(8, 2, feature_map='exp', injective=False),
+        InLineAttention(8, 2, window_size=4, shifted=True),
+        SoftmaxAttention(8, 2, window_size=4),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize('folded', [True, False])
+@pytest.mark.parametrize('with_cp', [False, True])
+def test_training_under_autocast_is_as_exact_as_the_plain_block(
+    attention, folded, with_cp, monkeypatch
+):
+    monkeypatch.setattr(cache, 'chunk_values', lambda x: 100)
+    monkeypatch.setattr(InLineAttention, 'folded', folded)
+    block, x = make_block(attention, with_cp=with_cp).train(), tokens(batch=6)
+    exact = copy.deepcopy(block).double()
+    expected = backward(lambda x: exact(x, GRID), exact, x.double())
+
+    def errors(run):
+        with torch.autocast('cpu', dtype=torch.bfloat16):
+            assert execution.choose(block, x, GRID).name == 'fused'
+            found = backward(run, block, x)
+        assert found['out'].dtype == torch.float32
+        return {
+            name: ((found[name] - value).norm() / value.norm()).item()
+            for name, value in expected.items()
+            if value is not None
+        }
+
+    plain = errors(lambda x: block(x, GRID))
+    for name, error in errors(lambda x: execution.run(block, x, GRID)).items():
+        assert error < 3 * plain[name] + 1e-3, name
+
+
+@needs_bfloat16
+def test_training_under_autocast_keeps_less_than_in_float32():
+    block, x = make_block(), tokens(batch=6)
+
+    def kept_bytes(autocast):
+        kept = {}
+        with (
+            torch.autocast('cpu', dtype=torch.bfloat16, enabled=autocast),
+            torch.autograd.graph.saved_tensors_hooks(
+                lambda tensor: kept.update({tensor.data_ptr(): tensor.nbytes}) or tensor,
+                lambda tensor: tensor,
+            ),
+        ):
+            out = execution.run(block, x.clone().requires_grad_(), GRID)
+        assert out.requires_grad
+        return sum(kept.values())
+
+    assert kept_bytes(autocast=True) < 0.8 * kept_bytes(autocast=False)
+
+
 @pytest.mark.parametrize('dtype', [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize('folded', [True, False])
 @torch.no_grad()
@@ -84,11 +149,12 @@ def test_inference_takes_bias_and_gelu_along_where_onednn_can():
     assert ONE_PASS in operations(block, x, streaming=None)
     assert ONE_PASS in operations(make_block(SoftmaxAttention(8, 2)).eval(), x)
     with torch.autocast('cpu', dtype=torch.bfloat16):
-        assert ONE_PASS not in operations(block, x)
-        in_bands = operations(block, x, streaming=None)
-        assert (ONE_PASS in in_bands) == torch.ops.mkldnn._is_mkldnn_bf16_supported()
+        for streaming in (False, None):
+            names = operations(block, x, streaming)
+            assert (ONE_PASS in names) == torch.ops.mkldnn._is_mkldnn_bf16_supported()
     with torch.autocast('cpu', dtype=torch.float16):
-        assert ONE_PASS not in operations(block, x, streaming=None)
+        for streaming in (False, None):
+            assert ONE_PASS not in operations(block, x, streaming)
     with torch.backends.mkldnn.flags(enabled=False):
         assert ONE_PASS not in operations(block, x)
     with torch.enable_grad():

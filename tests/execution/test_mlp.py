@@ -94,6 +94,35 @@ def test_hidden_channels_are_not_kept_for_the_backward_pass(monkeypatch):
 
 
 @pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
+def test_chunks_under_autocast_sum_gradients_of_weights_in_float32(small_chunks, dtype):
+    # One by one, 600 products of tokens would stop to count in bfloat16.
+    mlp, x = make_mlp(torch.float32), tokens((3, 200, 4), torch.float32)
+    ones = torch.ones_like(x)
+    with torch.autocast('cpu', dtype=dtype):
+        out = run_mlp(mlp, x, one_pass=False)
+        assert out.dtype == dtype and 'ChunkedMLP' in repr(out.grad_fn.next_functions)
+    found = gradients(out, mlp, x, ones.to(dtype))
+
+    expected = gradients(mlp(x), mlp, x, ones)
+    for each, exact in zip(found, expected, strict=True):
+        assert each.dtype == torch.float32
+        assert (each - exact).norm() < 0.01 * exact.norm()
+
+
+def test_chunks_under_autocast_have_second_derivatives(small_chunks):
+    mlp, x = make_mlp(torch.float32), tokens(dtype=torch.float32)
+
+    def penalty(autocast):
+        with torch.autocast('cpu', dtype=torch.bfloat16, enabled=autocast):
+            out = run_mlp(mlp, x, one_pass=False)
+        (slope,) = torch.autograd.grad(out.float().square().sum(), x, create_graph=True)
+        return gradients(slope.square().sum(), mlp, x, None)
+
+    for found, exact in zip(penalty(True), penalty(False), strict=True):
+        assert (found - exact).norm() < 0.1 * exact.norm()
+
+
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
 def test_half_precision_is_not_summed_over_chunks(small_chunks, dtype):
     mlp, x = make_mlp(dtype), tokens(dtype=dtype)
     out = run_mlp(mlp, x, one_pass=False)
