@@ -63,9 +63,9 @@ def run(
     """
     decision = choose(block, x_BLC, hw_shape, streaming)
     if decision.name == 'streamed':
-        return streamed.run(block, x_BLC, hw_shape, decision.one_pass)
+        return streamed.run(block, x_BLC, hw_shape, decision.one_pass, decision.dtype)
     if decision.name == 'fused':
-        return fused.run(block, x_BLC, hw_shape, decision.one_pass)
+        return fused.run(block, x_BLC, hw_shape, decision.one_pass, decision.dtype)
     if decision.name == 'exported':
         return exported.run(block, x_BLC, hw_shape, is_exporting())
     if not isinstance(hw_shape, slabs.SlabShape):
@@ -90,7 +90,7 @@ def run_packed(
     # One decision for all: the size of an image only decides between these two.
     decision = choose(block, parts[0], groups[0].hw_shape, streaming)
     if decision.name == 'fused' or (decision.name == 'streamed' and not autocasts(x_1LC)):
-        return packed.run(block, x_1LC, groups, decision.one_pass)
+        return packed.run(block, x_1LC, groups, decision.one_pass, decision.dtype)
     return pack(
         [
             run(block, part_BLC, group.hw_shape, streaming)

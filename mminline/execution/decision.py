@@ -46,11 +46,13 @@ class Decision(NamedTuple):
         name: 'plain', 'fused', 'streamed' or 'exported'.
         reason: In words.
         one_pass: Whether linears take bias and GELU along in one pass.
+        dtype: Type in which products of tokens run, for the fused and the streamed form.
     """
 
     name: str
     reason: str
     one_pass: bool = False
+    dtype: torch.dtype | None = None
 
     def __str__(self) -> str:
         return f'{self.name}: {self.reason}'
@@ -82,13 +84,14 @@ def choose(
     if obstacle:
         return Decision('plain', obstacle)
     autocast = autocasts(x_BLC)
-    one_pass = _can_fuse_linears(block, x_BLC, product_dtype(x_BLC, autocast))
+    dtype = _product_dtype(x_BLC, autocast)
+    one_pass = _can_fuse_linears(block, x_BLC, dtype)
     obstacle = _find_obstacle_to_streaming(block, x_BLC, hw_shape, streaming)
     if obstacle is None:
-        return Decision('streamed', f'inference on {x_BLC.device.type}', one_pass)
+        return Decision('streamed', f'inference on {x_BLC.device.type}', one_pass, dtype)
     if autocast and not one_pass:
         return Decision('plain', f'{obstacle}, and autocast picks the precision of each operation')
-    return Decision('fused', obstacle, one_pass)
+    return Decision('fused', obstacle, one_pass, dtype)
 
 
 def is_recording() -> bool:
@@ -228,7 +231,7 @@ def autocasts(x: Tensor) -> bool:
     return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 
 
-def product_dtype(x: Tensor, autocast: bool) -> torch.dtype:
+def _product_dtype(x: Tensor, autocast: bool) -> torch.dtype:
     """Type in which products of a tensor with weights run: that of autocast, if it is on."""
     if autocast and x.dtype != torch.float64:
         return torch.get_autocast_dtype(x.device.type)

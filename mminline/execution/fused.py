@@ -14,7 +14,6 @@ from ..layers import Block, InLineAttention
 from ..layers.functional import fold_attention
 from ..layers.statistics import full_precision, token_mean, upcast
 from .covariance import values_and_covariance
-from .decision import autocasts, product_dtype
 from .linear import linear
 from .mlp import run_mlp
 from .slabs import (
@@ -28,7 +27,9 @@ from .slabs import (
 from .sums import make_kernel, uses_float64
 
 
-def run(module: nn.Module, x_BLC: Tensor, hw_shape: tuple[int, int], one_pass: bool) -> Tensor:
+def run(
+    module: nn.Module, x_BLC: Tensor, hw_shape: tuple[int, int], one_pass: bool, dtype: torch.dtype
+) -> Tensor:
     """Run a block or an attention layer.
 
     Args:
@@ -36,30 +37,33 @@ def run(module: nn.Module, x_BLC: Tensor, hw_shape: tuple[int, int], one_pass: b
         x_BLC: Its tokens.
         hw_shape: Height and width of their grid.
         one_pass: Whether linears take bias and GELU along in one pass.
+        dtype: Type in which products of tokens run.
     """
     if not isinstance(module, Block):
-        return run_attention(module, x_BLC, hw_shape, one_pass)
+        return run_attention(module, x_BLC, hw_shape, one_pass, dtype)
     if module.with_cp and module.training:
         return torch.utils.checkpoint.checkpoint(
-            _run_block, module, x_BLC, hw_shape, one_pass, use_reentrant=False
+            _run_block, module, x_BLC, hw_shape, one_pass, dtype, use_reentrant=False
         )
-    return _run_block(module, x_BLC, hw_shape, one_pass)
+    return _run_block(module, x_BLC, hw_shape, one_pass, dtype)
 
 
-def _run_block(block: Block, x_BLC: Tensor, hw_shape: tuple[int, int], one_pass: bool) -> Tensor:
-    mixed_BLC = run_attention(block.attn, block.norm1(x_BLC), hw_shape, one_pass)
+def _run_block(
+    block: Block, x_BLC: Tensor, hw_shape: tuple[int, int], one_pass: bool, dtype: torch.dtype
+) -> Tensor:
+    mixed_BLC = run_attention(block.attn, block.norm1(x_BLC), hw_shape, one_pass, dtype)
     x_BLC = x_BLC + block.drop_path(mixed_BLC)
-    return x_BLC + block.drop_path(run_mlp(block.mlp, block.norm2(x_BLC), one_pass))
+    return x_BLC + block.drop_path(run_mlp(block.mlp, block.norm2(x_BLC).to(dtype), one_pass))
 
 
 def run_attention(
-    layer: nn.Module, x_BLC: Tensor, hw_shape: tuple[int, int], one_pass: bool
+    layer: nn.Module, x_BLC: Tensor, hw_shape: tuple[int, int], one_pass: bool, dtype: torch.dtype
 ) -> Tensor:
     """Run an attention layer; InLine attention over the whole map has a faster form."""
     if type(layer) is not InLineAttention or layer.windows(whole_shape(hw_shape)) is not None:
         return attend(layer, x_BLC, hw_shape)
     one_pass = one_pass and not torch.is_grad_enabled()
-    x_BLC = x_BLC.to(product_dtype(x_BLC, autocasts(x_BLC)))
+    x_BLC = x_BLC.to(dtype)
     with full_precision(x_BLC):
         if layer.can_fold(whole_tokens(x_BLC, hw_shape)):
             x_mean_B1C = average_over_slabs(token_mean(x_BLC), hw_shape)

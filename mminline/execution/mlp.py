@@ -12,14 +12,12 @@ from torch import Tensor
 
 from ..layers import MLP
 from . import cache
-from .decision import autocasts, product_dtype
 from .linear import product, product_gelu
 
 
 def run_mlp(mlp: MLP, x_BLC: Tensor, one_pass: bool) -> Tensor:
     """Run an MLP, in chunks where there are many tokens."""
     parameters = (mlp.fc1.weight, mlp.fc1.bias, mlp.fc2.weight, mlp.fc2.bias)
-    x_BLC = x_BLC.to(product_dtype(x_BLC, autocasts(x_BLC)))
     hidden_values = x_BLC.shape[:-1].numel() * mlp.fc1.out_features
     # Gradients of weights in half precision would lose digits in sums over chunks; a GPU prefers
     # one large product.

@@ -17,13 +17,14 @@ from ..layers import Block, InLineAttention
 from ..layers.functional import fold_attention, grouped_convolution, local_residual
 from ..layers.statistics import full_precision, token_mean, upcast
 from .covariance import packed_values_and_covariance
-from .decision import autocasts, product_dtype
 from .groups import Group, from_grids, mark_covered, pack, to_grids, unpack
 from .linear import linear
 from .mlp import run_mlp
 
 
-def run(block: Block, x_1LC: Tensor, groups: Sequence[Group], one_pass: bool) -> Tensor:
+def run(
+    block: Block, x_1LC: Tensor, groups: Sequence[Group], one_pass: bool, dtype: torch.dtype
+) -> Tensor:
     """Run a block.
 
     Args:
@@ -31,18 +32,22 @@ def run(block: Block, x_1LC: Tensor, groups: Sequence[Group], one_pass: bool) ->
         x_1LC: Packed tokens.
         groups: What they belong to.
         one_pass: Whether linears take bias and GELU along in one pass.
+        dtype: Type in which products of tokens run.
     """
     if block.with_cp and block.training:
         return torch.utils.checkpoint.checkpoint(
-            _run_block, block, x_1LC, groups, one_pass, use_reentrant=False
+            _run_block, block, x_1LC, groups, one_pass, dtype, use_reentrant=False
         )
-    return _run_block(block, x_1LC, groups, one_pass)
+    return _run_block(block, x_1LC, groups, one_pass, dtype)
 
 
-def _run_block(block: Block, x_1LC: Tensor, groups: Sequence[Group], one_pass: bool) -> Tensor:
-    mixed_1LC = _run_attention(block.attn, block.norm1(x_1LC), groups, one_pass)
+def _run_block(
+    block: Block, x_1LC: Tensor, groups: Sequence[Group], one_pass: bool, dtype: torch.dtype
+) -> Tensor:
+    mixed_1LC = _run_attention(block.attn, block.norm1(x_1LC), groups, one_pass, dtype)
     x_1LC = x_1LC + _drop_path(block, mixed_1LC, groups)
-    return x_1LC + _drop_path(block, run_mlp(block.mlp, block.norm2(x_1LC), one_pass), groups)
+    hidden_1LC = run_mlp(block.mlp, block.norm2(x_1LC).to(dtype), one_pass)
+    return x_1LC + _drop_path(block, hidden_1LC, groups)
 
 
 def _drop_path(block: Block, x_1LC: Tensor, groups: Sequence[Group]) -> Tensor:
@@ -58,14 +63,14 @@ def _drop_path(block: Block, x_1LC: Tensor, groups: Sequence[Group]) -> Tensor:
 
 
 def _run_attention(
-    layer: nn.Module, x_1LC: Tensor, groups: Sequence[Group], one_pass: bool
+    layer: nn.Module, x_1LC: Tensor, groups: Sequence[Group], one_pass: bool, dtype: torch.dtype
 ) -> Tensor:
     shapes = [group.hw_shape for group in groups]
     if type(layer) is not InLineAttention or any(map(layer.windows, shapes)):
         parts = unpack(x_1LC, groups)
         return pack([layer(part, shape) for part, shape in zip(parts, shapes, strict=True)])
     one_pass = one_pass and not torch.is_grad_enabled()
-    x_1LC = x_1LC.to(product_dtype(x_1LC, autocasts(x_1LC)))
+    x_1LC = x_1LC.to(dtype)
     # One form for all images: that of their mean size.
     folds = layer.can_fold(x_1LC.shape[1] // sum(group.batch for group in groups))
     mix = _mix_folded if folds else _mix_in_grids

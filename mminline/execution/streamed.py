@@ -19,7 +19,6 @@ from ..layers import Block, SoftmaxAttention
 from ..layers.functional import behind_extra_tokens, fold_attention, local_residual
 from ..layers.statistics import full_precision, upcast
 from . import cache
-from .decision import autocasts, product_dtype
 from .linear import linear, product
 from .mlp import run_mlp
 from .slabs import neighbour_rows, whole_tokens
@@ -35,7 +34,9 @@ from .sums import (
 from .threads import call_on_one_core, count_band_threads, cut_evenly, map_bands
 
 
-def run(block: Block, x_BLC: Tensor, hw_shape: tuple[int, int], one_pass: bool) -> Tensor:
+def run(
+    block: Block, x_BLC: Tensor, hw_shape: tuple[int, int], one_pass: bool, dtype: torch.dtype
+) -> Tensor:
     """Run a block in bands.
 
     Args:
@@ -44,8 +45,8 @@ def run(block: Block, x_BLC: Tensor, hw_shape: tuple[int, int], one_pass: bool) 
         x_BLC: Its tokens.
         hw_shape: Height and width of their grid.
         one_pass: Whether linears take bias and GELU along in one pass.
+        dtype: Type of the products.
     """
-    dtype = product_dtype(x_BLC, autocasts(x_BLC))
     token_bytes = block.mlp.fc1.out_features * dtype.itemsize
     band_tokens = max(cache.band_bytes(x_BLC.device.type) // token_bytes, 1)
     keeps_tokens = 2 * dtype.itemsize == x_BLC.element_size()

@@ -99,7 +99,7 @@ def test_chunks_under_autocast_sum_gradients_of_weights_in_float32(small_chunks,
     mlp, x = make_mlp(torch.float32), tokens((3, 200, 4), torch.float32)
     ones = torch.ones_like(x)
     with torch.autocast('cpu', dtype=dtype):
-        out = run_mlp(mlp, x, one_pass=False)
+        out = run_mlp(mlp, x.to(dtype), one_pass=False)
         assert out.dtype == dtype and 'ChunkedMLP' in repr(out.grad_fn.next_functions)
     found = gradients(out, mlp, x, ones.to(dtype))
 
@@ -114,7 +114,7 @@ def test_chunks_under_autocast_have_second_derivatives(small_chunks):
 
     def penalty(autocast):
         with torch.autocast('cpu', dtype=torch.bfloat16, enabled=autocast):
-            out = run_mlp(mlp, x, one_pass=False)
+            out = run_mlp(mlp, x.to(torch.bfloat16) if autocast else x, one_pass=False)
         (slope,) = torch.autograd.grad(out.float().square().sum(), x, create_graph=True)
         return gradients(slope.square().sum(), mlp, x, None)
 

@@ -50,7 +50,7 @@ def test_streamed_block_works_on_any_grid(hw_shape, local_residual, narrow_bands
 
     expected = block(x_BLC, hw_shape)
     with torch.no_grad():
-        out = streamed.run(block, x_BLC, hw_shape, one_pass=False)
+        out = streamed.run(block, x_BLC, hw_shape, one_pass=False, dtype=x_BLC.dtype)
 
     torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-10)
 
@@ -66,7 +66,7 @@ def test_tokens_are_not_overwritten(attention, hw_shape, narrow_bands):
     block = randomise(Block(attention, 8, 4))
     x_BLC = torch.randn(2, hw_shape[0] * hw_shape[1], 8, dtype=torch.float64)
     before = x_BLC.clone()
-    streamed.run(block, x_BLC, hw_shape, one_pass=False)
+    streamed.run(block, x_BLC, hw_shape, one_pass=False, dtype=x_BLC.dtype)
     assert torch.equal(x_BLC, before)
 
 
@@ -90,7 +90,7 @@ def test_streamed_softmax_block_equals_the_ordinary_one(hw_shape, shifted, narro
 
     expected = block(x_BLC, hw_shape)
     with torch.no_grad():
-        out = streamed.run(block, x_BLC, hw_shape, one_pass=False)
+        out = streamed.run(block, x_BLC, hw_shape, one_pass=False, dtype=x_BLC.dtype)
 
     torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-10)
 
@@ -104,7 +104,7 @@ def test_streaming_keeps_its_digits_under_a_large_common_offset(narrow_bands):
     with torch.no_grad():
         expected = block(x_BLC, (64, 64))
         plain = block.float()(x_BLC.float(), (64, 64))
-        out = streamed.run(block, x_BLC.float(), (64, 64), one_pass=False)
+        out = streamed.run(block, x_BLC.float(), (64, 64), one_pass=False, dtype=torch.float32)
 
     error = (out - expected).abs().max() / expected.std()
     assert error <= 2 * (plain - expected).abs().max() / expected.std()
@@ -213,7 +213,7 @@ def test_bands_in_half_precision_are_as_exact_as_the_ordinary_block(
     block.float()
     with torch.autocast('cpu', dtype=half):
         ordinary = block(x_BLC, hw_shape)
-        out = streamed.run(block, x_BLC, hw_shape, one_pass)
+        out = streamed.run(block, x_BLC, hw_shape, one_pass, half)
 
     assert out.dtype == torch.float32
     errors = [(each - exact).square().mean().sqrt() for each in (out, ordinary)]
@@ -240,7 +240,7 @@ def test_all_products_of_bands_run_in_the_type_of_autocast(attention, narrow_ban
         norm.register_forward_hook(lambda *args: norms.append(args[-1].shape[-2]))
 
     with torch.autocast('cpu', dtype=torch.bfloat16):
-        streamed.run(block, x_BLC, hw_shape, True)
+        streamed.run(block, x_BLC, hw_shape, True, torch.bfloat16)
 
     assert seen == {torch.bfloat16}
     if isinstance(attention, InLineAttention):

@@ -46,7 +46,7 @@ def test_blocks_over_threads_equal_the_plain_ones(attention, hw_shape, three_thr
 
     expected = block(x_BLC, hw_shape)
     with torch.no_grad():
-        out = streamed.run(block, x_BLC, hw_shape, one_pass=False)
+        out = streamed.run(block, x_BLC, hw_shape, one_pass=False, dtype=x_BLC.dtype)
 
     torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-10)
 
@@ -58,7 +58,7 @@ def test_tokens_in_front_of_the_grid_go_with_the_first_band(three_threads):
 
     expected = block(x_BLC, (40, 3))
     with torch.no_grad():
-        out = streamed.run(block, x_BLC, (40, 3), one_pass=False)
+        out = streamed.run(block, x_BLC, (40, 3), one_pass=False, dtype=x_BLC.dtype)
 
     torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-10)
 
@@ -67,9 +67,11 @@ def test_tokens_in_front_of_the_grid_go_with_the_first_band(three_threads):
 def test_the_result_does_not_depend_on_which_thread_is_first(three_threads):
     block = make_block(InLineAttention(16, 4)).float()
     x_BLC = torch.randn(1, 200 * 4, 16)
-    first = streamed.run(block, x_BLC, (200, 4), one_pass=False)
+    first = streamed.run(block, x_BLC, (200, 4), one_pass=False, dtype=x_BLC.dtype)
     for _ in range(5):
-        assert torch.equal(streamed.run(block, x_BLC, (200, 4), one_pass=False), first)
+        assert torch.equal(
+            streamed.run(block, x_BLC, (200, 4), one_pass=False, dtype=x_BLC.dtype), first
+        )
 
 
 def modes(_=None):
@@ -267,9 +269,9 @@ def test_a_profile_shows_the_operations_of_the_blocks(monkeypatch):
 def test_autocast_reaches_the_bands(three_threads):
     block = make_block(InLineAttention(16, 4)).float()
     x_BLC = torch.randn(1, 200 * 4, 16)
-    expected = streamed.run(block, x_BLC, (200, 4), one_pass=False)
+    expected = streamed.run(block, x_BLC, (200, 4), one_pass=False, dtype=x_BLC.dtype)
     with torch.autocast('cpu', torch.float16):
-        out = streamed.run(block, x_BLC, (200, 4), one_pass=False)
+        out = streamed.run(block, x_BLC, (200, 4), one_pass=False, dtype=torch.float16)
     assert out.dtype == torch.float32
     error = (out - expected).abs().max() / expected.abs().max()
     assert 1e-6 < error < 1e-2

@@ -79,7 +79,7 @@ def test_streamed_block_equals_the_ordinary_one(grid, local_residual, monkeypatc
     x, untouched = tokens(grid=grid), tokens(grid=grid)
     with torch.no_grad():
         assert execution.choose(block, x, grid).name == 'streamed'
-        out = streamed.run(block, x, grid, one_pass=False)
+        out = streamed.run(block, x, grid, one_pass=False, dtype=x.dtype)
     assert_close(out, block(x, grid), rtol=1e-10, atol=1e-10)
     assert torch.equal(x, untouched)
 
