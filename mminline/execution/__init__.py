@@ -23,6 +23,8 @@ from .decision import (
     is_forced_plain,
     is_recording,
 )
+from .embedding import is_known as is_known_embedding
+from .embedding import run as embed
 from .groups import Group, find_covered, from_grids, pack, to_grids, unpack
 from .slabs import spatial_parallel
 
@@ -32,10 +34,12 @@ __all__ = [
     'as_part_of',
     'can_read',
     'choose',
+    'embed',
     'find_covered',
     'find_observer',
     'from_grids',
     'is_forced_plain',
+    'is_known_embedding',
     'is_recording',
     'note_images',
     'pack',

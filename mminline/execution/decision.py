@@ -238,17 +238,20 @@ def _product_dtype(x: Tensor, autocast: bool) -> torch.dtype:
     return x.dtype
 
 
-def is_plain_inference(x: Tensor) -> bool:
-    """Whether an operation may be replaced by one that knows inference in float32 on a CPU only."""
+def is_unwatched_inference(x: Tensor) -> bool:
+    """Whether operations may run on threads of their own: in inference on a CPU, if none watch."""
     return (
         not torch.is_grad_enabled()
         and not is_recording()
         and x.device.type == 'cpu'
-        and x.dtype == torch.float32
         and x.numel() > 0
-        and not autocasts(x)
         and find_observer() is None
     )
+
+
+def is_plain_inference(x: Tensor) -> bool:
+    """Whether an operation may be replaced by one that knows inference in float32 on a CPU only."""
+    return is_unwatched_inference(x) and x.dtype == torch.float32 and not autocasts(x)
 
 
 def _can_fuse_linears(block: nn.Module, x_BLC: Tensor, dtype: torch.dtype) -> bool:

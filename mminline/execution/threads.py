@@ -42,6 +42,22 @@ def cut_evenly(count: int, num_threads: int, runs_per_thread: int = 16) -> list[
     return [range(*ends) for ends in itertools.pairwise(edges)]
 
 
+def cut_range(count: int, most: int, num_threads: int, fewest: int = 1) -> list[range]:
+    """Cut a range into nearly equal parts, if possible as many for each thread.
+
+    Args:
+        count: Length of the range.
+        most: Length of a part at the most, if that is 1 or more.
+        num_threads: Number of threads.
+        fewest: Length of a part at the least, which comes before the rest.
+    """
+    num_parts = -(-count // max(most, 1))
+    num_parts = -(-num_parts // num_threads) * num_threads
+    num_parts = max(min(num_parts, count // fewest), 1)
+    edges = [index * count // num_parts for index in range(num_parts + 1)]
+    return [range(*ends) for ends in itertools.pairwise(edges)]
+
+
 def map_bands(
     function: Callable[[Band], Result], bands: Sequence[Band], num_threads: int
 ) -> list[Result]:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from . import cache
-from .threads import MOST_THREADS, count_band_threads, map_bands
+from .threads import MOST_THREADS, count_band_threads, cut_range, map_bands
 
 TILE, KERNEL = 4, 3
 WINDOW = TILE + KERNEL - 1
@@ -172,22 +172,14 @@ def _cut(grid: tuple[int, int, int], most_tiles: int, num_threads: int) -> list[
     """Cut images, rows and columns of tiles into bands of nearly equal sizes."""
     batch, rows, columns = grid
     if rows * columns <= most_tiles:
-        images = _cut_range(batch, most_tiles // (rows * columns), num_threads)
+        images = cut_range(batch, most_tiles // (rows * columns), num_threads)
         return [_Band(part, range(rows), range(columns)) for part in images]
-    parts = _cut_range(columns, most_tiles, 1)
-    pieces = _cut_range(rows, most_tiles // len(parts[0]), num_threads)
+    parts = cut_range(columns, most_tiles, 1)
+    pieces = cut_range(rows, most_tiles // len(parts[0]), num_threads)
     return [
         _Band(range(image, image + 1), *piece)
         for image, *piece in itertools.product(range(batch), pieces, parts)
     ]
-
-
-def _cut_range(count: int, most: int, multiple: int) -> list[range]:
-    """Cut a range into parts of at most so many, if possible as many parts for each thread."""
-    num_parts = -(-count // max(most, 1))
-    num_parts = min(-(-num_parts // multiple) * multiple, count)
-    edges = [index * count // num_parts for index in range(num_parts + 1)]
-    return [range(*ends) for ends in itertools.pairwise(edges)]
 
 
 def _count(sides: Sequence[int], padding: int) -> list[int]:

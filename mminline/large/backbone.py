@@ -117,12 +117,11 @@ def _embed(
     x_BLC = None
     for top in range(0, height, band):
         bottom = min(top + band, height)
-        tokens_BLC, _ = stage.embed(read(top * patch, bottom * patch))
+        tokens_BLC, _ = execution.embed(stage.embed, read(top * patch, bottom * patch))
         if x_BLC is None:
             x_BLC = tokens_BLC.new_empty(1, height * width, tokens_BLC.shape[2])
         x_BLC[:, top * width : bottom * width] = tokens_BLC
     if stage.pos_embed is not None:
-        # At once, as in the ordinary way, because resizing in bands rounds differently. A block
-        # needs as much memory, for its input and its output.
+        # At once: a block needs as much memory, for its input and its output.
         x_BLC += resize_position(stage.pos_embed, hw_shape)
     return stage.drop(x_BLC), hw_shape

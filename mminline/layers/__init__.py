@@ -17,7 +17,7 @@ from .attention import (
     SoftmaxAttention,
 )
 from .block import Block
-from .embed import PatchEmbed, PatchMerging, resize_position
+from .embed import PatchEmbed, PatchMerging, resize_columns, resize_position, resize_rows
 from .functional import (
     folded_inline_attention,
     inline_attention,
@@ -45,5 +45,7 @@ __all__ = [
     'inline_attention',
     'linear_attention',
     'local_residual',
+    'resize_columns',
     'resize_position',
+    'resize_rows',
 ]

@@ -27,7 +27,7 @@ class PatchEmbed(BaseModule):
         self, in_channels: int, embed_dims: int, patch_size: int, norm: bool = True
     ) -> None:
         super().__init__()
-        self.patch_size = patch_size
+        self.patch_size, self.embed_dims = patch_size, embed_dims
         self.proj = nn.Conv2d(in_channels, embed_dims, patch_size, stride=patch_size)
         self.norm = nn.LayerNorm(embed_dims) if norm else nn.Identity()
 
@@ -47,8 +47,11 @@ class PatchMerging(BaseModule):
         embed_dims: Channels of the tokens.
     """
 
+    patch_size = 2
+
     def __init__(self, in_channels: int, embed_dims: int) -> None:
         super().__init__()
+        self.embed_dims = embed_dims
         self.norm = nn.LayerNorm(4 * in_channels)
         self.reduction = nn.Linear(4 * in_channels, embed_dims, bias=False)
 
@@ -60,27 +63,27 @@ class PatchMerging(BaseModule):
         return self.reduction(self.norm(cells.flatten(3).flatten(1, 2))), hw_shape
 
 
-def resize_position(
-    position_1HWC: Tensor, hw_shape: tuple[int, int], rows: slice | None = None
-) -> Tensor:
-    """Resize a position embedding bilinearly to a grid, as tokens; its own grid changes nothing.
-
-    Rows come first, at the width of the embedding, so some of them alone are as in the whole grid.
-
-    Args:
-        position_1HWC: The embedding.
-        hw_shape: Height and width of the grid.
-        rows: Rows of the grid to make; all if not given.
-    """
+def resize_position(position_1HWC: Tensor, hw_shape: tuple[int, int]) -> Tensor:
+    """Resize a position embedding bilinearly to a grid, as tokens; its own grid changes nothing."""
     height, width = hw_shape
-    with full_precision(position_1HWC):
-        map_1CHW = position_1HWC.permute(0, 3, 1, 2)
-        tall_1CHW = _interpolate(map_1CHW, (height, map_1CHW.shape[3]))
-        if rows is not None:
-            tall_1CHW = tall_1CHW[:, :, rows]
-        position_1CHW = _interpolate(tall_1CHW, (tall_1CHW.shape[2], width))
-    return position_1CHW.permute(0, 2, 3, 1).flatten(1, 2)
+    return resize_columns(resize_rows(position_1HWC, height), width).flatten(1, 2)
 
 
-def _interpolate(map_BCHW: Tensor, hw_shape: tuple[int, int]) -> Tensor:
-    return F.interpolate(map_BCHW, hw_shape, mode='bilinear', align_corners=False)
+def resize_rows(position_1HWC: Tensor, height: int) -> Tensor:
+    """Resize a position embedding to a height.
+
+    This comes first, so each row of a grid is the same whether others are made or not.
+    """
+    return _interpolate(position_1HWC, (height, position_1HWC.shape[2]))
+
+
+def resize_columns(position_1HWC: Tensor, width: int) -> Tensor:
+    """Resize a position embedding, or some rows of it, to a width."""
+    return _interpolate(position_1HWC, (position_1HWC.shape[1], width))
+
+
+def _interpolate(map_BHWC: Tensor, hw_shape: tuple[int, int]) -> Tensor:
+    with full_precision(map_BHWC):
+        map_BCHW = map_BHWC.permute(0, 3, 1, 2)
+        resized = F.interpolate(map_BCHW, hw_shape, mode='bilinear', align_corners=False)
+    return resized.permute(0, 2, 3, 1)

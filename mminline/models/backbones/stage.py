@@ -10,11 +10,6 @@ from ... import execution
 from ...execution.slabs import SlabShape, resize_position
 from ...layers import Block
 from ...layers.as_built import find_change
-from ...layers.embed import PatchEmbed, PatchMerging
-
-# They see nothing of an image but one patch at a time, and neither do their parts as built.
-EMBEDDINGS = (PatchEmbed, PatchMerging)
-_PARTS = (*EMBEDDINGS, nn.Conv2d, nn.LayerNorm, nn.Linear, nn.Identity)
 
 
 class Stage(BaseModule):
@@ -72,7 +67,7 @@ class Stage(BaseModule):
             Packed tokens, and height and width of the grid of the whole maps.
         """
         # A patch is that of the image alone: what the image does not cover of it is zero.
-        x_BLC, hw_shape = self.embed(map_BCHW)
+        x_BLC, hw_shape = execution.embed(self.embed, map_BCHW, streaming=self.streaming)
         x_1LC = execution.from_grids(x_BLC.unflatten(1, hw_shape), groups)
         if self.pos_embed is not None:
             positions = [
@@ -89,11 +84,9 @@ class Stage(BaseModule):
         self, map_BCHW: Tensor, slab: SlabShape | None = None
     ) -> tuple[Tensor, tuple[int, int]]:
         """Make the tokens that the first block gets, and the shape of their grid."""
-        recording = dict(always_pad=True) if execution.is_recording() else {}
-        x_BLC, hw_shape = self.embed(map_BCHW, **recording)
-        hw_shape = hw_shape if slab is None else slab
-        if self.pos_embed is not None:
-            x_BLC = x_BLC + resize_position(self.pos_embed, hw_shape)
+        x_BLC, hw_shape = execution.embed(
+            self.embed, map_BCHW, self.pos_embed, slab, self.streaming
+        )
         if self.class_token is not None:
             class_11C = self.class_token + self.class_position
             x_BLC = torch.cat([class_11C.expand(x_BLC.shape[0], -1, -1), x_BLC], dim=1)
@@ -109,11 +102,6 @@ def is_changed(stage: nn.Module) -> bool:
     """Whether a stage, or its embedding, has to be called because it is not as it was built."""
     if find_change(stage, Stage, ('forward', 'embed_tokens')) or stage.class_token is not None:
         return True
-    if type(stage.embed) not in EMBEDDINGS or find_change(stage.drop, nn.Dropout, ('forward',)):
+    if find_change(stage.drop, nn.Dropout, ('forward',)):
         return True
-    return any(
-        type(part) not in _PARTS
-        or find_change(part, type(part), ('forward',))
-        or (isinstance(part, nn.Conv2d) and part.kernel_size != part.stride)
-        for part in stage.embed.modules()
-    )
+    return not execution.is_known_embedding(stage.embed)
