@@ -26,6 +26,7 @@ from .decision import (
 from .embedding import is_known as is_known_embedding
 from .embedding import run as embed
 from .groups import Group, find_covered, from_grids, pack, to_grids, unpack
+from .order import to_order
 from .slabs import spatial_parallel
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     'run_packed',
     'spatial_parallel',
     'to_grids',
+    'to_order',
     'unpack',
 ]
 

@@ -244,8 +244,8 @@ def is_unwatched_inference(x: Tensor) -> bool:
         not torch.is_grad_enabled()
         and not is_recording()
         and x.device.type == 'cpu'
-        and x.numel() > 0
         and find_observer() is None
+        and x.numel() > 0  # last, because a trace would record the question
     )
 
 

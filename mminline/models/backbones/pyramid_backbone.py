@@ -44,7 +44,7 @@ class PyramidBackbone(Backbone):
             map_BCHW = to_map(x_BLC, hw_shape)
             if index in self.out_indices:
                 out_BCHW = to_map(self.output_norm(x_BLC, index), hw_shape)
-                outputs.append(out_BCHW.contiguous(memory_format=self.memory_format))
+                outputs.append(execution.to_order(out_BCHW, self.memory_format))
         return tuple(outputs)
 
     def _run_at_own_sizes(
@@ -90,7 +90,7 @@ class PyramidBackbone(Backbone):
             if index in self.out_indices:
                 out_1LC = self.output_norm(x_1LC, index)
                 out_BCHW = map_BCHW if out_1LC is x_1LC else _to_maps(out_1LC, groups, hw_shape)
-                outputs.append(out_BCHW.contiguous(memory_format=self.memory_format))
+                outputs.append(execution.to_order(out_BCHW, self.memory_format))
         return tuple(outputs)
 
     def output_norm(self, x_BLC: Tensor, index: int) -> Tensor:
