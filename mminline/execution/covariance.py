@@ -54,41 +54,21 @@ def sum_of_products(x_BLC: Tensor, centre_B1C: Tensor) -> Tensor:
 
     Without a centre they would be large, and differences of large numbers cost digits.
     """
-    products = SumOfProducts(x_BLC, upcast(x_BLC[:0]).dtype)
-    for part_BLC in split_tokens(x_BLC):
-        products.add(upcast(part_BLC) - centre_B1C)
-    return products.value()
-
-
-def split_tokens(x_BLC: Tensor) -> tuple[Tensor, ...]:
-    """Cut tokens into chunks that stay in a CPU's cache; a GPU prefers one large product."""
+    batch, _, channels = x_BLC.shape
+    half = channels // 2
+    # Three quarters of the products: the upper right is the lower left.
+    upper_left = upcast(x_BLC[:0]).new_zeros(batch, half, half)
+    lower = upper_left.new_zeros(batch, channels - half, channels)
+    # Centred tokens of one chunk stay in a CPU's cache; a GPU prefers one large product.
     on_cpu = x_BLC.device.type == 'cpu'
-    chunk = max(cache.chunk_values(x_BLC) // x_BLC.shape[2], 1) if on_cpu else x_BLC.shape[1]
-    return x_BLC.split(chunk, dim=1)
-
-
-class SumOfProducts:
-    """Sum of ``x^T x`` in three quarters of its products: the upper right is the lower left.
-
-    Args:
-        x_BLC: Tokens like those that will be added.
-        dtype: Type of the sum.
-    """
-
-    def __init__(self, x_BLC: Tensor, dtype: torch.dtype) -> None:
-        batch, _, channels = x_BLC.shape
-        self.half = channels // 2
-        self.corner = x_BLC.new_zeros(batch, self.half, self.half, dtype=dtype)
-        self.lower = x_BLC.new_zeros(batch, channels - self.half, channels, dtype=dtype)
-
-    def add(self, x_BLC: Tensor) -> None:
-        x_BCL = x_BLC.transpose(1, 2)
-        self.corner.baddbmm_(x_BCL[:, : self.half], x_BLC[..., : self.half])
-        self.lower.baddbmm_(x_BCL[:, self.half :], x_BLC)
-
-    def value(self) -> Tensor:
-        right = self.lower[..., : self.half].transpose(1, 2)
-        return torch.cat([torch.cat([self.corner, right], dim=2), self.lower], dim=1)
+    chunk = max(cache.chunk_values(x_BLC) // channels, 1) if on_cpu else x_BLC.shape[1]
+    for part_BLC in x_BLC.split(chunk, dim=1):
+        centred_BLC = upcast(part_BLC) - centre_B1C
+        centred_BCL = centred_BLC.transpose(1, 2)
+        upper_left.baddbmm_(centred_BCL[:, :half], centred_BLC[..., :half])
+        lower.baddbmm_(centred_BCL[:, half:], centred_BLC)
+    upper_right = lower[..., :half].transpose(1, 2)
+    return torch.cat([torch.cat([upper_left, upper_right], dim=2), lower], dim=1)
 
 
 def _split(groups: Sequence[Group], x_1LC: Tensor, *statistics: Tensor) -> Iterator[tuple]:

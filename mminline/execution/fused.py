@@ -11,7 +11,7 @@ import torch.utils.checkpoint
 from torch import Tensor, nn
 
 from ..layers import Block, InLineAttention
-from ..layers.functional import fold_attention
+from ..layers.functional import fold_attention, mix_by_covariance
 from ..layers.statistics import full_precision, token_mean, upcast
 from .covariance import values_and_covariance
 from .linear import linear
@@ -21,10 +21,11 @@ from .slabs import (
     average_over_slabs,
     local_residual,
     mix_qkv,
+    sum_over_slabs,
     whole_shape,
     whole_tokens,
 )
-from .sums import make_kernel, uses_float64
+from .sums import make_kernel, merge_rows, sum_rows, sums_by_rows
 
 
 def run(
@@ -77,23 +78,35 @@ def run_attention(
 def _mix_unfolded(
     layer: InLineAttention, x_BLC: Tensor, hw_shape: tuple[int, int], one_pass: bool
 ) -> Tensor:
-    """Mix by queries and keys; in inference maps of few tokens have the sums of larger ones."""
-    is_short = layer.folded is None and layer.has_folded_form()
-    in_float64 = (
-        is_short and not torch.is_grad_enabled() and uses_float64(x_BLC.dtype, x_BLC.device)
-    )
+    """Mix by queries and keys."""
     qkv = linear(layer.qkv, x_BLC, one_pass)
-    mixed_BLC, v_BLC = mix_qkv(layer, qkv, hw_shape, in_float64)
+    # In inference, maps too short for the folded form are summed as longer ones are in bands.
+    is_short = layer.folded is None and layer.has_folded_form() and not torch.is_grad_enabled()
+    channels = layer.embed_dims // layer.num_heads
+    by_rows = is_short and sums_by_rows(x_BLC.dtype, x_BLC.device, hw_shape[1], channels)
+    mix = _mix_by_rows if by_rows else mix_qkv
+    mixed_BLC, v_BLC = mix(layer, qkv, hw_shape)
     if layer.local_kernel is None:
         return mixed_BLC
-    sums_BLC = x_BLC.double() if in_float64 else x_BLC
-    x_mean_B1C = average_over_slabs(token_mean(sums_BLC), hw_shape)
+    x_sum_B1C = (x_BLC.double() if by_rows else upcast(x_BLC)).sum(dim=1, keepdim=True)
+    x_mean_B1C = sum_over_slabs(x_sum_B1C, hw_shape) / whole_tokens(x_BLC, hw_shape)
     return mixed_BLC + local_residual(
         v_BLC,
-        make_kernel(layer, x_mean_B1C, in_float64),
+        make_kernel(layer, x_mean_B1C, by_rows),
         hw_shape,
         num_extra_tokens=layer.num_extra_tokens,
     )
+
+
+def _mix_by_rows(
+    layer: InLineAttention, qkv: Tensor, hw_shape: tuple[int, int]
+) -> tuple[Tensor, Tensor]:
+    """Mix as ``mix_qkv`` does, by statistics that do not depend on slabs."""
+    q_BNLD, k_BNLD, v_BNLD = layer.split_qkv(qkv)
+    sums = sum_rows(k_BNLD, v_BNLD, hw_shape[1], layer.num_extra_tokens)
+    v_mean_BN1D, covariance_BNDD = merge_rows([sums], hw_shape, layer.num_extra_tokens)
+    mixed_BNLD = mix_by_covariance(q_BNLD, layer.scale * covariance_BNDD, v_mean_BN1D, v_BNLD.dtype)
+    return mixed_BNLD.transpose(1, 2).flatten(-2), qkv.chunk(3, dim=-1)[2]
 
 
 def _mix_folded(

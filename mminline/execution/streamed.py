@@ -21,15 +21,15 @@ from ..layers.statistics import full_precision, upcast
 from . import cache
 from .linear import linear, product
 from .mlp import run_mlp
-from .slabs import neighbour_rows, whole_tokens
+from .slabs import neighbour_rows
 from .slabs.windows import window_rows
 from .sums import (
     centred_sums,
     make_kernel,
     merge_centred_sums,
-    merge_sums,
-    sums_in_float64,
-    uses_float64,
+    merge_rows,
+    sum_rows,
+    sums_by_rows,
 )
 from .threads import call_on_one_core, count_band_threads, cut_evenly, map_bands
 
@@ -195,30 +195,29 @@ def _gather(
     attention = block.attn
     qkv = attention.qkv
     v_weight, v_bias = qkv.weight.chunk(3)[2], qkv.bias.chunk(3)[2]
-    # Tokens in front of the grid are in no row.
-    row_width = None if attention.num_extra_tokens else hw_shape[1]
-    in_float64 = uses_float64(plan.dtype, x_1LC.device)
+    width, extra = hw_shape[1], attention.num_extra_tokens
+    by_rows = sums_by_rows(plan.dtype, x_1LC.device, width, attention.embed_dims)
     # Autocast makes values of another type, which need memory of their own.
     v_1LC = out_1LC if plan.dtype == out_1LC.dtype else torch.empty_like(out_1LC, dtype=plan.dtype)
 
-    def gather(band: slice) -> tuple[Tensor, Tensor]:
+    def gather(band: slice) -> tuple[Tensor, ...]:
         tokens_1LC = block.norm1(x_1LC[:, band])
         narrow_1LC = tokens_1LC.to(plan.dtype)
         if plan.keeps_tokens:
             _first_half(out_1LC[:, band], plan.dtype).copy_(narrow_1LC)
         v_1LC[:, band] = product(narrow_1LC, v_weight, v_bias, plan.one_pass)
         with full_precision(x_1LC):
-            if in_float64:
-                return sums_in_float64(tokens_1LC, row_width)
+            if by_rows:
+                front = 0 if band.start else extra
+                return sum_rows(tokens_1LC, tokens_1LC, width, front)
             return centred_sums(tokens_1LC)
 
     sums = map_bands(gather, bands, plan.num_threads)
 
     @full_precision(x_1LC)
     def fold() -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        if in_float64:
-            num_tokens = whole_tokens(x_1LC, hw_shape)
-            x_mean_11C, covariance_1CC = merge_sums(sums, hw_shape, num_tokens)
+        if by_rows:
+            x_mean_11C, covariance_1CC = merge_rows(sums, hw_shape, extra)
         else:
             lengths = [band.stop - band.start for band in bands]
             x_mean_11C, covariance_1CC = merge_centred_sums(sums, hw_shape, lengths)
@@ -228,7 +227,7 @@ def _gather(
         )
         kernel_1C33 = None
         if attention.local_kernel is not None:
-            kernel_1C33 = make_kernel(attention, x_mean_11C, in_float64)
+            kernel_1C33 = make_kernel(attention, x_mean_11C, by_rows)
         return mixing_1CC.to(plan.dtype), offset_11C.to(plan.dtype), kernel_1C33
 
     return v_1LC, *call_on_one_core(fold, plan.num_threads)

@@ -1,81 +1,116 @@
 """Statistics in inference: the same for all bands, slabs and numbers of threads.
 
 In float32 the last digits of a sum depend on its order, and so on bands, threads and processes:
-pixels whose two best scores are nearly equal would change their class with them. Sums in float64
-differ in digits that are lost when they are rounded to float32 afterwards.
+pixels whose two best scores are nearly equal would change their class with them. So the pieces of
+a sum are rows, which are the same in every cut. Products within a row are added up to those of
+other rows in float64, which has 29 bits to spare, so hardly any of these sums is rounded at all.
+The means of all rows are kept, and put together at the end in their order.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ..layers import InLineAttention
 from ..layers.statistics import token_mean
-from .covariance import SumOfProducts, split_tokens, sum_of_products
-from .slabs import average_over_slabs, sum_over_slabs
+from . import cache
+from .covariance import sum_of_products
+from .slabs import SlabShape, average_over_slabs, sum_over_slabs
 
 
-def uses_float64(dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether to sum in float64: half precision rounds more than any order, GPUs are slow in it.
+def sums_by_rows(dtype: torch.dtype, device: torch.device, width: int, channels: int) -> bool:
+    """Whether to sum by rows: half precision rounds more than any order, GPUs are slow in float64.
 
     Args:
         dtype: Type of the products with weights.
         device: Where they run.
+        width: Tokens of a row; each row costs sums over all pairs of channels.
+        channels: Channels of a token.
     """
-    return dtype == torch.float32 and device.type == 'cpu'
+    return dtype == torch.float32 and device.type == 'cpu' and 32 * width >= channels
 
 
-def sums_in_float64(x_1LC: Tensor, width: int | None) -> tuple[Tensor, Tensor]:
-    """Sum tokens in float32, and the products of all pairs of their channels, in float64.
+class RowSums(NamedTuple):
+    """Sums over rows of tokens, for the covariance of two sets of channels, C and D.
 
-    Products are measured from zero, as float64 has digits to spare. The sum of the tokens is exact
-    as a rule. It has to be: numbers of few digits divided by their count are often halfway between
-    two numbers of float32, where the last digit of float64 would decide.
+    Attributes:
+        products: Products of all pairs of channels, measured from the means of each row, summed
+            in float64, ``(..., C, D)``.
+        left_means: Means of the channels C in each row, ``(..., R, C)``; each token in front of
+            the grid is a row by itself.
+        right_means: The same for the channels D.
+    """
+
+    products: Tensor
+    left_means: Tensor
+    right_means: Tensor
+
+
+def sum_rows(left: Tensor, right: Tensor, width: int, num_extra_tokens: int = 0) -> RowSums:
+    """Sum over rows of tokens.
 
     Args:
-        x_1LC: Tokens.
-        width: Tokens of a row, if the tokens are rows of a grid.
-
-    Returns:
-        The sums, ``(1, 1, C)`` and ``(1, C, C)``.
+        left: Tokens, ``(..., L, C)``.
+        right: The same tokens with other channels, ``(..., L, D)``; may be ``left`` itself.
+        width: Tokens of a row.
+        num_extra_tokens: Tokens in front of the first row.
     """
-    channels = x_1LC.shape[2]
-    if width is not None and width >= channels:
-        # A row is the same row in every cut, so float32 does for the sums within it.
-        rows_KWC = x_1LC[0].unflatten(0, (-1, width))
-        mean_K1C = token_mean(rows_KWC)
-        centred_KWC = rows_KWC - mean_K1C
-        products_KCC = centred_KWC.transpose(1, 2) @ centred_KWC
-        mean_KC = mean_K1C.squeeze(1).double()
-        products_CC = products_KCC.sum(dim=0, dtype=torch.float64)
-        products_CC.addmm_(mean_KC.t(), mean_KC, alpha=width)
-        return width * mean_KC.sum(dim=0)[None, None], products_CC[None]
-    products = SumOfProducts(x_1LC, torch.float64)
-    sum_11C = x_1LC.new_zeros(1, 1, channels, dtype=torch.float64)
-    for part_1LC in split_tokens(x_1LC):
-        wide_1LC = part_1LC.double()
-        products.add(wide_1LC)
-        sum_11C += wide_1LC.sum(dim=1, keepdim=True)
-    return sum_11C, products.value()
+    rows = left.shape[-2] // width
+    shape = (*left.shape[:-2], left.shape[-1], right.shape[-1])
+    products = left.new_zeros(shape, dtype=torch.float64)
+    sides = (left,) if right is left else (left, right)
+    means = [[side[..., :num_extra_tokens, :]] for side in sides]
+    # Of these, products of all pairs of channels are kept for a moment.
+    piece = max(cache.chunk_values(left) // max(products.numel(), 1), 1)
+    for first in range(0, rows, piece):
+        ends = (num_extra_tokens + width * row for row in (first, min(first + piece, rows)))
+        tokens = slice(*ends)
+        centred = []
+        for side, side_means in zip(sides, means, strict=True):
+            rows_RWC = side[..., tokens, :].unflatten(-2, (-1, width))
+            mean_R1C = token_mean(rows_RWC)
+            side_means.append(mean_R1C.squeeze(-2))
+            centred.append(rows_RWC - mean_R1C)
+        products += (centred[0].transpose(-2, -1) @ centred[-1]).sum(dim=-3, dtype=torch.float64)
+    all_means = [torch.cat(side_means, dim=-2) for side_means in means]
+    return RowSums(products, all_means[0], all_means[-1])
 
 
-def merge_sums(
-    parts: Sequence[tuple[Tensor, Tensor]], hw_shape: tuple[int, int], num_tokens: int
+def merge_rows(
+    parts: Sequence[RowSums], hw_shape: tuple[int, int], num_extra_tokens: int = 0
 ) -> tuple[Tensor, Tensor]:
-    """Mean token and covariance of the channels, in float32, from ``sums_in_float64`` of bands.
+    """Mean of the channels D, ``(..., 1, D)``, and their covariance with the channels C.
 
     Args:
-        parts: Sums of each band.
+        parts: Sums over each band, from top to bottom.
         hw_shape: Height and width of the grid; a ``SlabShape`` for a slab of it.
-        num_tokens: Tokens of the whole grid.
+        num_extra_tokens: Tokens in front of the grid.
     """
-    sum_11C, products_1CC = (
-        sum_over_slabs(sum(part), hw_shape) for part in zip(*parts, strict=True)
+    products = sum_over_slabs(sum(part.products for part in parts), hw_shape)
+    left_RC = _join_rows([part.left_means for part in parts], hw_shape)
+    right_RD = left_RC
+    if parts[0].right_means is not parts[0].left_means:
+        right_RD = _join_rows([part.right_means for part in parts], hw_shape)
+    counts_R1 = left_RC.new_full((left_RC.shape[-2], 1), hw_shape[1])
+    counts_R1[:num_extra_tokens] = 1
+    num_tokens = counts_R1.sum()
+    left_mean_1C, right_mean_1D = (
+        (counts_R1 * means).sum(dim=-2, keepdim=True) / num_tokens for means in (left_RC, right_RD)
     )
-    mean_11C = sum_11C / num_tokens
-    covariance_1CC = products_1CC / num_tokens - mean_11C.transpose(1, 2) @ mean_11C
-    return mean_11C.float(), covariance_1CC.float()
+    between = (counts_R1 * (left_RC - left_mean_1C)).transpose(-2, -1) @ (right_RD - right_mean_1D)
+    return right_mean_1D.float(), ((products + between) / num_tokens).float()
+
+
+def _join_rows(means: Sequence[Tensor], hw_shape: tuple[int, int]) -> Tensor:
+    """Means of all rows of a grid in their order, in float64."""
+    own_RC = torch.cat(list(means), dim=-2)
+    if isinstance(hw_shape, SlabShape):
+        all_RC = own_RC.new_zeros(*own_RC.shape[:-2], hw_shape.whole[0], own_RC.shape[-1])
+        all_RC[..., hw_shape.top : hw_shape.top + hw_shape[0], :] = own_RC
+        own_RC = sum_over_slabs(all_RC, hw_shape)
+    return own_RC.double()
 
 
 def centred_sums(x_1LC: Tensor) -> tuple[Tensor, Tensor]:

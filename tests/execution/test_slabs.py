@@ -123,13 +123,14 @@ def test_maps_in_float32_have_the_bits_of_one_process(num_threads, tmp_path, set
             assert torch.equal(torch.cat([part[index] for part in parts], dim=2), expected), name
 
 
-def test_traffic_of_a_block_depends_on_its_channels_alone(tmp_path):
-    for index, hw_shape in enumerate([(16, 16), (24, 40)]):
+def test_traffic_of_a_block_depends_on_channels_and_in_inference_on_rows(tmp_path):
+    for index, (height, width) in enumerate([(16, 16), (16, 40), (24, 40)]):
         folder = tmp_path / str(index)
         folder.mkdir()
-        for traffic in run_processes(folder, 2, count_traffic, 16, hw_shape):
-            # Inference adds up in float64.
-            assert traffic == dict(fused=4 * (16 + 16**2), streamed=8 * (16 + 16**2))
+        for traffic in run_processes(folder, 2, count_traffic, 16, (height, width)):
+            # Products in float64, and the mean of each row of both slabs.
+            streamed = 8 * 16**2 + 4 * 16 * 2 * height
+            assert traffic == dict(fused=4 * (16 + 16**2), streamed=streamed)
 
 
 def test_what_cannot_run_over_processes_is_refused_by_all(tmp_path):

@@ -11,8 +11,8 @@ from mminline.execution.sums import (
     centred_sums,
     make_kernel,
     merge_centred_sums,
-    merge_sums,
-    sums_in_float64,
+    merge_rows,
+    sum_rows,
 )
 from mminline.layers import Block, InLineAttention
 
@@ -20,23 +20,29 @@ CHANNELS = 24
 GRID = (6, 10)
 
 
-def reference(x):
-    x = x.double()
-    mean = x.mean(dim=1, keepdim=True)
-    return mean, (x - mean).transpose(1, 2) @ (x - mean) / x.shape[1]
+def reference(left, right):
+    left, right = left.double(), right.double()
+    mean = right.mean(dim=-2, keepdim=True)
+    return mean, left.transpose(-2, -1) @ (right - mean) / left.shape[-2]
 
 
 @pytest.mark.parametrize('offset', [0, 100])
-@pytest.mark.parametrize('width', [None, 5, 30])
-def test_sums_of_bands_make_the_mean_and_the_covariance(width, offset, monkeypatch):
-    monkeypatch.setattr(cache, 'chunk_values', lambda x: 7 * CHANNELS)
+@pytest.mark.parametrize('num_extra_tokens', [0, 2])
+@pytest.mark.parametrize('width', [1, 5, 30])
+def test_sums_of_bands_make_the_mean_and_the_covariance(
+    width, num_extra_tokens, offset, monkeypatch
+):
+    monkeypatch.setattr(cache, 'chunk_values', lambda x: 7 * CHANNELS**2)
     torch.manual_seed(0)
-    x = torch.randn(1, 60, CHANNELS) + offset
-    bands = x.split(30, dim=1)
-    exact = reference(x)
+    x = torch.randn(1, num_extra_tokens + 60, CHANNELS) + offset
+    bands = x.split([num_extra_tokens + 30, 30], dim=1)
+    exact = reference(x, x)
 
-    found = merge_sums([sums_in_float64(band, width) for band in bands], GRID, 60)
-    centred = merge_centred_sums([centred_sums(band) for band in bands], GRID, [30, 30])
+    extra = num_extra_tokens, 0
+    sums = [sum_rows(*pair, width, count) for *pair, count in zip(bands, bands, extra, strict=True)]
+    found = merge_rows(sums, (60 // width, width), num_extra_tokens)
+    lengths = [band.shape[1] for band in bands]
+    centred = merge_centred_sums([centred_sums(band) for band in bands], GRID, lengths)
 
     for mean, covariance in (found, centred):
         assert mean.dtype == covariance.dtype == torch.float32
@@ -45,22 +51,30 @@ def test_sums_of_bands_make_the_mean_and_the_covariance(width, offset, monkeypat
         assert_close(covariance, exact[1].float(), rtol=1e-5, atol=2e-7 * (1 + offset))
 
 
-@pytest.mark.parametrize('width', [7, CHANNELS])
-def test_means_halfway_between_two_numbers_are_rounded_alike_in_every_cut(width):
+def test_keys_and_values_of_several_heads_have_a_covariance_each():
     torch.manual_seed(0)
-    rows = torch.randint(2**18, 2**19, (7 * 64, 1, CHANNELS))
-    rows[0] += (7 - rows.sum(dim=0)) % 14
-    mean = rows.double().mean(dim=0)
-    assert ((mean * 2**5) % 1 == 0.5).all()  # numbers of float32 of this size are 2**-5 apart
-    x = rows.float().expand(-1, width, -1)
+    keys, values = torch.randn(2, 3, 61, 4) + 3, torch.randn(2, 3, 61, 5)
+    found = merge_rows([sum_rows(keys, values, 6, 1)], (10, 6), 1)
+    for one, expected in zip(found, reference(keys, values), strict=True):
+        assert_close(one, expected.float(), rtol=1e-5, atol=1e-6)
 
-    def mean_of(num_bands):
-        bands = [band.flatten(0, 1)[None] for band in x.tensor_split(num_bands)]
-        sums = [sums_in_float64(band, width) for band in bands]
-        return merge_sums(sums, GRID, len(rows) * width)[0]
 
-    for num_bands in (1, 2, 3, 5, 11):
-        assert torch.equal(mean_of(num_bands)[0], mean.float())
+@pytest.mark.parametrize('offset', [0, 3, 30])
+@pytest.mark.parametrize(('width', 'channels'), [(400, 64), (60, 320), (30, 512)])
+def test_no_bit_depends_on_the_bands(width, channels, offset):
+    # Sums of products of single tokens in float64 are rounded: some of these would differ.
+    torch.manual_seed(0)
+    x = torch.randn(1, 40 * width, channels) @ torch.randn(channels, channels) / 10 + offset
+
+    def covariance_of(num_bands):
+        bands = x.unflatten(1, (40, width)).tensor_split(num_bands, dim=1)
+        sums = [sum_rows(band, band, width) for band in (band.flatten(1, 2) for band in bands)]
+        return merge_rows(sums, (40, width))
+
+    expected = covariance_of(1)
+    for num_bands in (2, 3, 5, 7, 40):
+        for one, other in zip(covariance_of(num_bands), expected, strict=True):
+            assert torch.equal(one, other)
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from ...layers import InLineAttention, SoftmaxAttention, functional
 from ...layers.as_built import find_change
-from ...layers.statistics import full_precision, token_mean, upcast
+from ...layers.statistics import full_precision, token_mean
 from .exchange import average_over_slabs, move_rows, sum_over_slabs
-from .shape import SlabShape, whole_tokens
+from .shape import SlabShape
 from .windows import SlabWindowRows
 
 
@@ -41,32 +41,21 @@ def attend(layer: nn.Module, x_BLC: Tensor, hw_shape: tuple[int, int]) -> Tensor
 
 
 def mix_qkv(
-    layer: InLineAttention, qkv: Tensor, hw_shape: tuple[int, int], in_float64: bool = False
+    layer: InLineAttention, qkv: Tensor, hw_shape: tuple[int, int]
 ) -> tuple[Tensor, Tensor]:
     """Mix as ``InLineAttention.mix_qkv``, by statistics of all slabs.
-
-    Args:
-        layer: The layer.
-        qkv: Queries, keys and values of the grid or slab.
-        hw_shape: Its shape.
-        in_float64: Whether to sum in float64; for injective attention.
 
     Returns:
         Mixed values and values, both ``(B, L, C)``.
     """
-    if not isinstance(hw_shape, SlabShape) and not in_float64:
+    if not isinstance(hw_shape, SlabShape):
         return layer.mix_qkv(qkv)
     q_BNLD, k_BNLD, v_BNLD = layer.split_qkv(qkv)
     with full_precision(qkv):
         if layer.injective:
-            wide_k_BNLD, wide_v_BNLD = (
-                part.double() if in_float64 else part for part in (k_BNLD, v_BNLD)
-            )
-            # Divided at the end: in float64 the sum is exact, and slabs do not round the mean.
-            v_sum_BN1D = upcast(wide_v_BNLD).sum(dim=-2, keepdim=True)
-            v_mean_BN1D = sum_over_slabs(v_sum_BN1D, hw_shape) / whole_tokens(qkv, hw_shape)
+            v_mean_BN1D = average_over_slabs(token_mean(v_BNLD), hw_shape)
             covariance_BNDD = functional.key_value_covariance(
-                wide_k_BNLD, wide_v_BNLD, v_mean_BN1D, layer.scale
+                k_BNLD, v_BNLD, v_mean_BN1D, layer.scale
             )
             covariance_BNDD = average_over_slabs(covariance_BNDD, hw_shape)
             mixed_BNLD = functional.mix_by_covariance(
