@@ -59,16 +59,20 @@ def sum_of_products(x_BLC: Tensor, centre_B1C: Tensor) -> Tensor:
     # Three quarters of the products: the upper right is the lower left.
     upper_left = upcast(x_BLC[:0]).new_zeros(batch, half, half)
     lower = upper_left.new_zeros(batch, channels - half, channels)
-    # Centred tokens of one chunk stay in a CPU's cache; a GPU prefers one large product.
-    on_cpu = x_BLC.device.type == 'cpu'
-    chunk = max(cache.chunk_values(x_BLC) // channels, 1) if on_cpu else x_BLC.shape[1]
-    for part_BLC in x_BLC.split(chunk, dim=1):
+    for part_BLC in _split_tokens(x_BLC):
         centred_BLC = upcast(part_BLC) - centre_B1C
         centred_BCL = centred_BLC.transpose(1, 2)
         upper_left.baddbmm_(centred_BCL[:, :half], centred_BLC[..., :half])
         lower.baddbmm_(centred_BCL[:, half:], centred_BLC)
     upper_right = lower[..., :half].transpose(1, 2)
     return torch.cat([torch.cat([upper_left, upper_right], dim=2), lower], dim=1)
+
+
+def _split_tokens(x_BLC: Tensor) -> tuple[Tensor, ...]:
+    """Cut tokens into chunks that stay in a CPU's cache; a GPU prefers one large product."""
+    on_cpu = x_BLC.device.type == 'cpu'
+    chunk = max(cache.chunk_values(x_BLC) // x_BLC.shape[2], 1) if on_cpu else x_BLC.shape[1]
+    return x_BLC.split(chunk, dim=1)
 
 
 def _split(groups: Sequence[Group], x_1LC: Tensor, *statistics: Tensor) -> Iterator[tuple]:
@@ -85,6 +89,20 @@ def _plain_form(
         centred_BLC = upcast(part_BLC) - mean_B1C
         covariances.append(centred_BLC.transpose(1, 2) @ centred_BLC / part_BLC.shape[1])
     return F.linear(x_1LC, v_weight.to(x_1LC.dtype)), torch.cat(covariances)
+
+
+def _add_centred_product(
+    grad_BLC: Tensor, x_BLC: Tensor, mean_B1C: Tensor, matrix_BCC: Tensor
+) -> None:
+    """Add ``(x - mean) @ matrix`` in place, without a centred copy of all tokens."""
+    if upcast(x_BLC[:0]).dtype == x_BLC.dtype:
+        grad_BLC.baddbmm_(x_BLC, matrix_BCC)
+        grad_BLC -= mean_B1C @ matrix_BCC
+        return
+    # Half precision would round the product of the mean, and with it all tokens alike: an error
+    # that adds up in their sum, the gradient of the bias of a norm.
+    for part_BLC, grad_part_BLC in zip(_split_tokens(x_BLC), _split_tokens(grad_BLC), strict=True):
+        grad_part_BLC.baddbmm_((part_BLC - mean_B1C).to(x_BLC.dtype), matrix_BCC)
 
 
 class _ValuesAndCovariance(torch.autograd.Function):
@@ -112,9 +130,7 @@ class _ValuesAndCovariance(torch.autograd.Function):
         x_grads = unpack(x_grad_1LC, ctx.groups)
         parts = _split(ctx.groups, x_1LC, x_mean_B1C, both_BCC)
         for x_grad_BLC, (x_BLC, mean_B1C, each_BCC) in zip(x_grads, parts, strict=True):
-            # (x - mean) @ both, without a centred copy of the tokens.
             each_BCC = (each_BCC / x_BLC.shape[1]).to(x_BLC.dtype)
-            x_grad_BLC.baddbmm_(x_BLC, each_BCC)
-            x_grad_BLC -= mean_B1C.to(x_BLC.dtype) @ each_BCC
+            _add_centred_product(x_grad_BLC, x_BLC, mean_B1C, each_BCC)
         weight_grad = v_grad_1LC.flatten(0, 1).t() @ x_1LC.flatten(0, 1)
         return x_grad_1LC, None, weight_grad, bias_grad, None, None

@@ -64,26 +64,32 @@ def run_attention(
     if type(layer) is not InLineAttention or layer.windows(whole_shape(hw_shape)) is not None:
         return attend(layer, x_BLC, hw_shape)
     one_pass = one_pass and not torch.is_grad_enabled()
-    x_BLC = x_BLC.to(dtype)
     with full_precision(x_BLC):
         if layer.can_fold(whole_tokens(x_BLC, hw_shape)):
+            # The mean of tokens as they come: its gradient is small, and half precision would
+            # lose it in theirs.
             x_mean_B1C = average_over_slabs(token_mean(x_BLC), hw_shape)
+            x_BLC = x_BLC.to(dtype)
             kernel_BC33 = None if layer.local_kernel is None else layer.make_kernel(x_mean_B1C)
             mixed_BLC = _mix_folded(layer, x_BLC, x_mean_B1C, kernel_BC33, hw_shape, one_pass)
         else:
-            mixed_BLC = _mix_unfolded(layer, x_BLC, hw_shape, one_pass)
+            mixed_BLC = _mix_unfolded(layer, x_BLC, hw_shape, one_pass, dtype)
         return layer.drop(linear(layer.proj, mixed_BLC, one_pass))
 
 
 def _mix_unfolded(
-    layer: InLineAttention, x_BLC: Tensor, hw_shape: tuple[int, int], one_pass: bool
+    layer: InLineAttention,
+    x_BLC: Tensor,
+    hw_shape: tuple[int, int],
+    one_pass: bool,
+    dtype: torch.dtype,
 ) -> Tensor:
     """Mix by queries and keys."""
-    qkv = linear(layer.qkv, x_BLC, one_pass)
+    qkv = linear(layer.qkv, x_BLC.to(dtype), one_pass)
     # In inference, maps too short for the folded form are summed as longer ones are in bands.
     is_short = layer.folded is None and layer.has_folded_form() and not torch.is_grad_enabled()
     channels = layer.embed_dims // layer.num_heads
-    by_rows = is_short and sums_by_rows(x_BLC.dtype, x_BLC.device, hw_shape[1], channels)
+    by_rows = is_short and sums_by_rows(dtype, x_BLC.device, hw_shape[1], channels)
     mix = _mix_by_rows if by_rows else mix_qkv
     mixed_BLC, v_BLC = mix(layer, qkv, hw_shape)
     if layer.local_kernel is None:

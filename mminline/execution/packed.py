@@ -70,16 +70,20 @@ def _run_attention(
         parts = unpack(x_1LC, groups)
         return pack([layer(part, shape) for part, shape in zip(parts, shapes, strict=True)])
     one_pass = one_pass and not torch.is_grad_enabled()
-    x_1LC = x_1LC.to(dtype)
     # One form for all images: that of their mean size.
     folds = layer.can_fold(x_1LC.shape[1] // sum(group.batch for group in groups))
     mix = _mix_folded if folds else _mix_in_grids
     with full_precision(x_1LC):
-        return layer.drop(linear(layer.proj, mix(layer, x_1LC, groups, one_pass), one_pass))
+        mixed_1LC = mix(layer, x_1LC, groups, one_pass, dtype)
+        return layer.drop(linear(layer.proj, mixed_1LC, one_pass))
 
 
 def _mix_in_grids(
-    layer: InLineAttention, x_1LC: Tensor, groups: Sequence[Group], one_pass: bool
+    layer: InLineAttention,
+    x_1LC: Tensor,
+    groups: Sequence[Group],
+    one_pass: bool,
+    dtype: torch.dtype,
 ) -> Tensor:
     """Mix by the paper's equation, all images at once.
 
@@ -91,8 +95,9 @@ def _mix_in_grids(
     def spread(tokens_1LC: Tensor) -> Tensor:
         return to_grids(tokens_1LC, groups, hw_shape).flatten(1, 2)
 
-    valid_BL1 = mark_covered(tuple(groups), hw_shape, x_1LC.device, x_1LC.dtype)
-    mixed_BLC, v_BLC = layer.mix_qkv(spread(linear(layer.qkv, x_1LC, one_pass)), valid_BL1)
+    valid_BL1 = mark_covered(tuple(groups), hw_shape, x_1LC.device, dtype)
+    qkv = spread(linear(layer.qkv, x_1LC.to(dtype), one_pass))
+    mixed_BLC, v_BLC = layer.mix_qkv(qkv, valid_BL1)
     if layer.local_kernel is not None:
         kernel_BC33 = layer.make_kernel(token_mean(spread(x_1LC), valid_BL1))
         # The grids are small: one convolution for all of them, whatever it moves.
@@ -102,12 +107,17 @@ def _mix_in_grids(
 
 
 def _mix_folded(
-    layer: InLineAttention, x_1LC: Tensor, groups: Sequence[Group], one_pass: bool
+    layer: InLineAttention,
+    x_1LC: Tensor,
+    groups: Sequence[Group],
+    one_pass: bool,
+    dtype: torch.dtype,
 ) -> Tensor:
     """Mix by the folded form, size by size but for the weights."""
-    parts, qkv = unpack(x_1LC, groups), layer.qkv
-    sizes = [group.batch for group in groups]
-    x_mean_B1C = torch.cat([token_mean(part_BLC) for part_BLC in parts])
+    qkv, sizes = layer.qkv, [group.batch for group in groups]
+    # Means of tokens as they come: half precision would lose their gradients.
+    x_mean_B1C = torch.cat([token_mean(part_BLC) for part_BLC in unpack(x_1LC, groups)])
+    x_1LC = x_1LC.to(dtype)
     v_weight, v_bias = qkv.weight.chunk(3)[2], qkv.bias.chunk(3)[2]
     v_1LC, covariance_BCC = packed_values_and_covariance(
         x_1LC, x_mean_B1C, v_weight, v_bias, groups, one_pass
@@ -116,9 +126,9 @@ def _mix_folded(
     folded = fold_attention(
         covariance_BCC, v_mean_B1C, qkv.weight, qkv.bias, layer.num_heads, layer.scale
     )
-    mixings, offsets = (part.to(x_1LC.dtype).split(sizes) for part in folded)
+    mixings, offsets = (part.to(dtype).split(sizes) for part in folded)
     if layer.local_kernel is not None:
         kernels = layer.make_kernel(x_mean_B1C).split(sizes)
         shapes = [group.hw_shape for group in groups]
         offsets = map(local_residual, unpack(v_1LC, groups), kernels, shapes, offsets)
-    return pack(list(map(torch.baddbmm, offsets, parts, mixings)))
+    return pack(list(map(torch.baddbmm, offsets, unpack(x_1LC, groups), mixings)))

@@ -1,13 +1,12 @@
 """Fused blocks and layers: the same numbers, by fewer passes over memory."""
 
-import copy
-
 import pytest
 import torch
 from torch.profiler import profile
 from torch.testing import assert_close
 
-from helpers.tiny import gradients, image, randomize
+from helpers.autocast import assert_as_exact_as_plain, backward, shifting_block
+from helpers.tiny import image, randomize
 from mminline import execution
 from mminline.execution import cache, decision
 from mminline.execution.linear import product, product_gelu
@@ -38,13 +37,9 @@ def tokens(batch=2, dtype=torch.float32):
     return image(batch, 54, 8, dtype=dtype)
 
 
-def backward(run, block, x):
-    block.zero_grad()
-    x = x.clone().requires_grad_()
-    torch.manual_seed(0)
-    out = run(x)
-    out.backward(image(*out.shape, dtype=out.dtype))
-    return {'out': out, 'x': x.grad, **gradients(block)}
+def run_fused(block, x, grid=GRID):
+    assert execution.choose(block, x, grid).name == 'fused'
+    return execution.run(block, x, grid)
 
 
 @pytest.mark.parametrize(
@@ -87,23 +82,18 @@ def test_training_under_autocast_is_as_exact_as_the_plain_block(
     monkeypatch.setattr(cache, 'chunk_values', lambda x: 100)
     monkeypatch.setattr(InLineAttention, 'folded', folded)
     block, x = make_block(attention, with_cp=with_cp).train(), tokens(batch=6)
-    exact = copy.deepcopy(block).double()
-    expected = backward(lambda x: exact(x, GRID), exact, x.double())
+    assert_as_exact_as_plain(run_fused, lambda block, x: block(x, GRID), block, x)
 
-    def errors(run):
-        with torch.autocast('cpu', dtype=torch.bfloat16):
-            assert execution.choose(block, x, GRID).name == 'fused'
-            found = backward(run, block, x)
-        assert found['out'].dtype == torch.float32
-        return {
-            name: ((found[name] - value).norm() / value.norm()).item()
-            for name, value in expected.items()
-            if value is not None
-        }
 
-    plain = errors(lambda x: block(x, GRID))
-    for name, error in errors(lambda x: execution.run(block, x, GRID)).items():
-        assert error < 3 * plain[name] + 1e-3, name
+@needs_bfloat16
+@pytest.mark.parametrize(('folded', 'local_residual'), [(True, True), (True, False), (False, True)])
+def test_errors_under_autocast_do_not_add_up_over_tokens(folded, local_residual, monkeypatch):
+    monkeypatch.setattr(InLineAttention, 'folded', folded)
+    block = shifting_block(local_residual=local_residual)
+    x, grid = image(2, 1600, 32), (40, 40)
+    assert_as_exact_as_plain(
+        lambda block, x: run_fused(block, x, grid), lambda block, x: block(x, grid), block, x
+    )
 
 
 @needs_bfloat16

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from helpers.autocast import assert_as_exact_as_plain, shifting_block
 from helpers.tiny import build, gradients, image, randomize, weighted_sum
 from mminline import execution
 from mminline.execution import Group, from_grids, groups, pack, packed, to_grids, unpack
@@ -71,6 +72,27 @@ def test_values_and_gradients_are_those_of_each_group_alone(options, with_cp, ca
     block = make_block(InLineAttention(8, 2, **options), with_cp=with_cp)
 
     assert_close(backward(run_packed, block), backward(run_each, block))
+    assert len(calls) == 1
+
+
+@pytest.mark.skipif(
+    not (torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()),
+    reason='oneDNN without bfloat16 for this processor',
+)
+@pytest.mark.parametrize('folded', [True, False])
+def test_errors_under_autocast_do_not_add_up_over_tokens(folded, calls, monkeypatch):
+    monkeypatch.setattr(InLineAttention, 'folded', folded)
+    groups = [Group(1, (40, 40)), Group(1, (36, 40))]
+    block = shifting_block()
+    x = image(1, sum(group.num_tokens for group in groups), 32)
+
+    def run_each(block, x):
+        parts = zip(unpack(x, groups), groups, strict=True)
+        return pack([block(part, group.hw_shape) for part, group in parts])
+
+    assert_as_exact_as_plain(
+        lambda block, x: execution.run_packed(block, x, groups), run_each, block, x
+    )
     assert len(calls) == 1
 
 
