@@ -19,6 +19,11 @@ INDEX_TROUBLE = (
     'The package index cannot be reached, or does not have what is wanted: check the '
     'network, the proxy and the PIP_* settings, then run again.'
 )
+NO_SOLUTION = (
+    'pip found no versions that fit together. Either packages ask for versions of each other that '
+    'exclude one another, or the package index, such as a mirror, lacks a page: then run again '
+    'later, or check the PIP_* settings.'
+)
 CURES = (
     (
         r'No space left on device|Disk quota exceeded',
@@ -30,9 +35,10 @@ CURES = (
         'This Python cannot make virtual environments: install its venv package '
         '(Debian, Ubuntu: apt install python3-venv).',
     ),
+    (r'ResolutionImpossible', NO_SOLUTION),
     (
         r'NewConnectionError|ConnectTimeout|ReadTimeout|ProxyError|SSLError|name resolution'
-        r'|CERTIFICATE_VERIFY_FAILED|from versions: none|ResolutionImpossible',
+        r'|CERTIFICATE_VERIFY_FAILED|from versions: none',
         INDEX_TROUBLE,
     ),
     (
@@ -67,10 +73,12 @@ def user_errors(program: str) -> Iterator[None]:
 
 def explain(output: str, log: Path) -> str:
     """Name the cure of a failed command where it is known, else show the end of its output."""
+    last_lines = '\n'.join(output.splitlines()[-20:])
     for pattern, cure in CURES:
         if re.search(pattern, output):
-            return f'{cure} (The whole output: {log})'
-    last_lines = '\n'.join(output.splitlines()[-20:])
+            # Only pip knows which of the packages do not fit.
+            end = f' The end of it:\n{last_lines}' if cure is NO_SOLUTION else ''
+            return f'{cure} (The whole output: {log}){end}'
     return f'a command failed; this is the end of {log}:\n{last_lines}'
 
 

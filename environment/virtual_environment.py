@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from errors import INDEX_TROUBLE, UserError
+from errors import INDEX_TROUBLE, NO_SOLUTION, UserError
 from processes import clean_environment, run_logged
 
 # Seconds until an index is asked again: mirrors may lack a page of theirs for a moment.
@@ -27,6 +27,7 @@ class Environment:
         self.folder = folder
         self.python = folder / 'bin' / 'python'
         self.record_file = folder / 'setup.json'
+        self.log = folder / 'setup.log'
         self.inherit = inherit
         self.record = {}
         if self.record_file.exists():
@@ -65,8 +66,7 @@ class Environment:
         self.record = {}
 
     def run(self, *command) -> None:
-        log = self.folder / 'setup.log'
-        run_logged([*map(str, command)], log, clean_environment(), inherit=self.inherit)
+        run_logged([*map(str, command)], self.log, clean_environment(), inherit=self.inherit)
 
     def pip_install(self, *arguments) -> None:
         # Python compiles a module when it is first imported; most of them never are.
@@ -75,9 +75,10 @@ class Environment:
             try:
                 self.run(*command)
             except UserError as error:
-                if INDEX_TROUBLE not in str(error):
+                if not any(trouble in str(error) for trouble in (INDEX_TROUBLE, NO_SOLUTION)):
                     raise
-                print(f'The package index fails: once more in {PAUSE} s.', flush=True)
+                first_log = self.log.replace(self.log.with_name('setup.first.log'))
+                print(f'pip failed, see {first_log}: once more in {PAUSE} s.', flush=True)
                 time.sleep(PAUSE)
                 self.run(*command)
 

@@ -88,6 +88,7 @@ def test_a_step_that_broke_after_writing_is_repeated_even_for_the_old_sources(se
     [
         ('ResolutionImpossible', 2, None),
         ('ReadTimeout, for ever', 2, 'check the network'),
+        ('ResolutionImpossible, for ever', 2, 'fit together(?s:.*)ResolutionImpossible, for ever'),
         ('No space left on device', 1, 'free some space'),
     ],
 )
@@ -98,7 +99,7 @@ def test_an_index_that_fails_is_asked_once_more(tmp_path, monkeypatch, trouble, 
     environment.python.write_text(
         f'#!/bin/sh\necho x >> {tmp_path}/calls\n'
         f'if [ "$(wc -l < {tmp_path}/calls)" = 1 ] || echo "{trouble}" | grep -q ever; then\n'
-        f'    echo "{trouble}"; exit 1\nfi\n'
+        f'    echo "{trouble}"; wc -l < {tmp_path}/calls; exit 1\nfi\n'
     )
     environment.python.chmod(0o755)
 
@@ -109,6 +110,9 @@ def test_an_index_that_fails_is_asked_once_more(tmp_path, monkeypatch, trouble, 
             environment.pip_install('x')
 
     assert len((tmp_path / 'calls').read_text().splitlines()) == calls
+    logs = sorted(path.name for path in environment.folder.glob('*.log'))
+    assert logs == ['setup.first.log', 'setup.log'][2 - calls :]
+    assert (environment.folder / logs[0]).read_text() == f'{trouble}\n1\n'
 
 
 def test_an_environment_of_the_user_is_never_touched(tmp_path):
