@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from ..layers import PatchEmbed, PatchMerging, resize_columns, resize_rows
 from ..layers.as_built import find_change, find_oddity
-from ..layers.statistics import upcast
 from . import cache
 from .decision import autocasts, is_forced_plain, is_recording, is_unwatched_inference
 from .slabs import SlabShape, resize_position
@@ -17,7 +16,9 @@ from .threads import call_on_one_core, count_band_threads, cut_range, map_bands
 
 # They see nothing of a map but one patch at a time, and neither do their parts as built.
 _EMBEDDINGS = (PatchEmbed, PatchMerging)
-_PARTS = (*_EMBEDDINGS, nn.Conv2d, nn.LayerNorm, nn.Linear, nn.Identity)
+_FORWARD = {
+    kind: kind.forward for kind in (*_EMBEDDINGS, nn.Conv2d, nn.LayerNorm, nn.Linear, nn.Identity)
+}
 
 # Smaller maps get another kernel, which rounds differently.
 FEWEST_VALUES = 2**16
@@ -30,7 +31,7 @@ def run(
     slab: SlabShape | None = None,
     streaming: bool | None = None,
 ) -> tuple[Tensor, tuple[int, int]]:
-    """Make tokens, in float32 under autocast: blocks add to them.
+    """Make tokens, under autocast in the type of the weights: blocks add to them.
 
     Args:
         embed: Embedding, called as ``embed(map_BCHW)``.
@@ -42,12 +43,13 @@ def run(
     Returns:
         Tokens, and the shape of their grid.
     """
-    if streaming is not False and _suits_bands(embed, map_BCHW):
+    if streaming is not False and _suits_bands(embed, map_BCHW, position_1HWC):
         return _run_in_bands(embed, map_BCHW, position_1HWC, slab)
     x_BLC, hw_shape = embed(map_BCHW, **(dict(always_pad=True) if is_recording() else {}))
     hw_shape = hw_shape if slab is None else slab
-    if autocasts(x_BLC):
-        x_BLC = upcast(x_BLC)
+    weight = next(embed.parameters(), None)
+    if weight is not None and autocasts(x_BLC):
+        x_BLC = x_BLC.to(torch.promote_types(x_BLC.dtype, weight.dtype))
     if position_1HWC is not None:
         x_BLC = x_BLC + resize_position(position_1HWC, hw_shape)
     return x_BLC, hw_shape
@@ -55,21 +57,29 @@ def run(
 
 def is_known(embed: nn.Module) -> bool:
     """Whether an embedding is one of ours, as it was built."""
-    return type(embed) in _EMBEDDINGS and not any(
-        type(part) not in _PARTS
-        or find_change(part, type(part), ('forward',))
-        or (isinstance(part, nn.Conv2d) and part.kernel_size != part.stride)
-        for part in embed.modules()
-    )
+    return type(embed) in _EMBEDDINGS and all(_is_as_built(part, embed) for part in embed.modules())
 
 
-def _suits_bands(embed: nn.Module, map_BCHW: Tensor) -> bool:
+def _is_as_built(part: nn.Module, embed: nn.Module) -> bool:
+    kind = type(part)
+    if kind not in _FORWARD or kind.forward is not _FORWARD[kind]:
+        return False
+    if find_change(part, kind, ('forward',)):
+        return False
+    if kind is not nn.Conv2d:
+        return True
+    patch = (embed.patch_size,) * 2
+    found = part.kernel_size, part.stride, part.padding, part.dilation
+    return found == (patch, patch, (0, 0), (1, 1))
+
+
+def _suits_bands(embed: nn.Module, map_BCHW: Tensor, position_1HWC: Tensor | None) -> bool:
     if not is_unwatched_inference(map_BCHW) or is_forced_plain() or not is_known(embed):
         return False
-    parameters = list(embed.parameters())
-    return not any(map(find_oddity, [map_BCHW, *parameters])) and all(
-        parameter.dtype == map_BCHW.dtype for parameter in parameters
-    )
+    tensors = [map_BCHW, *embed.parameters()]
+    if position_1HWC is not None:
+        tensors.append(position_1HWC)
+    return not any(map(find_oddity, tensors)) and len({each.dtype for each in tensors}) == 1
 
 
 def _run_in_bands(
@@ -85,8 +95,8 @@ def _run_in_bands(
     most_rows = max(cache.band_bytes(map_BCHW.device.type) // row_bytes, 1)
     fewest_rows = -(-batch * FEWEST_VALUES // row_values)
     bands = cut_range(height, most_rows, num_threads, fewest_rows)
-    dtype = upcast(map_BCHW[:0]).dtype if autocasts(map_BCHW) else map_BCHW.dtype
-    x_BLC = map_BCHW.new_empty(batch, height * width, embed.embed_dims, dtype=dtype)
+    last = embed.proj if type(embed) is PatchEmbed else embed.reduction
+    x_BLC = map_BCHW.new_empty(batch, height * width, len(last.weight))
     positions_1HWC = None
     if position_1HWC is not None:
         top, whole_height = (0, height) if slab is None else (slab.top, slab.whole[0])

@@ -26,10 +26,11 @@ def sums_by_rows(dtype: torch.dtype, device: torch.device, width: int, channels:
     Args:
         dtype: Type of the products with weights.
         device: Where they run.
-        width: Tokens of a row; each row costs sums over all pairs of channels.
+        width: Tokens of a row; each row costs sums over all pairs of channels, so short ones are
+            not worth it.
         channels: Channels of a token.
     """
-    return dtype == torch.float32 and device.type == 'cpu' and 32 * width >= channels
+    return dtype == torch.float32 and device.type == 'cpu' and 16 * width >= channels
 
 
 class RowSums(NamedTuple):

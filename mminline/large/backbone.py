@@ -117,7 +117,8 @@ def _embed(
     x_BLC = None
     for top in range(0, height, band):
         bottom = min(top + band, height)
-        tokens_BLC, _ = execution.embed(stage.embed, read(top * patch, bottom * patch))
+        rows_BCHW = read(top * patch, bottom * patch)
+        tokens_BLC, _ = execution.embed(stage.embed, rows_BCHW, streaming=stage.streaming)
         if x_BLC is None:
             x_BLC = tokens_BLC.new_empty(1, height * width, tokens_BLC.shape[2])
         x_BLC[:, top * width : bottom * width] = tokens_BLC

@@ -27,7 +27,7 @@ class PatchEmbed(BaseModule):
         self, in_channels: int, embed_dims: int, patch_size: int, norm: bool = True
     ) -> None:
         super().__init__()
-        self.patch_size, self.embed_dims = patch_size, embed_dims
+        self.patch_size = patch_size
         self.proj = nn.Conv2d(in_channels, embed_dims, patch_size, stride=patch_size)
         self.norm = nn.LayerNorm(embed_dims) if norm else nn.Identity()
 
@@ -51,7 +51,6 @@ class PatchMerging(BaseModule):
 
     def __init__(self, in_channels: int, embed_dims: int) -> None:
         super().__init__()
-        self.embed_dims = embed_dims
         self.norm = nn.LayerNorm(4 * in_channels)
         self.reduction = nn.Linear(4 * in_channels, embed_dims, bias=False)
 

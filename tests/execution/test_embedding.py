@@ -58,8 +58,9 @@ def test_bands_equal_the_whole(kind, size, with_position, bands):
 
 
 @pytest.mark.parametrize('num_threads', [1, 2])
-def test_in_float32_bands_have_the_bits_of_the_whole(num_threads, set_threads):
+def test_in_float32_bands_have_the_bits_of_the_whole(num_threads, bands, monkeypatch, set_threads):
     # Parts of large images and slabs are cut elsewhere.
+    monkeypatch.setattr(embedding, 'FEWEST_VALUES', 2**16)
     set_threads(num_threads)
     embed = randomize(PatchEmbed(16, 32, patch_size=2)).eval()
     map_BCHW = image(1, 16, 200, 300).contiguous(memory_format=torch.channels_last)
@@ -67,8 +68,10 @@ def test_in_float32_bands_have_the_bits_of_the_whole(num_threads, set_threads):
 
     with torch.no_grad():
         whole, _ = execution.embed(embed, map_BCHW, position, streaming=False)
+        assert not bands
         tokens, _ = execution.embed(embed, map_BCHW, position)
 
+    assert len(bands) > 3
     assert torch.equal(tokens, whole)
 
 
@@ -82,28 +85,56 @@ def test_small_parts_are_not_cut_off_because_they_round_differently(bands, monke
     assert [len(band) for band in bands] == [33, 33, 34]
 
 
-def hooked(embed):
+def hooked(embed, monkeypatch):
     embed.norm.register_forward_hook(lambda *_: None)
 
 
-def patched(embed):
+def patched(embed, monkeypatch):
     embed.forward = embed.forward
 
 
-def overlapping(embed):
+def patched_class(embed, monkeypatch):
+    forward = PatchEmbed.forward
+    monkeypatch.setattr(PatchEmbed, 'forward', lambda *args: forward(*args))
+
+
+def overlapping(embed, monkeypatch):
     embed.proj = nn.Conv2d(6, 10, 3, stride=2, padding=1)
 
 
-@pytest.mark.parametrize('change', [hooked, patched, overlapping])
-def test_what_is_not_as_it_was_built_is_called_once(change, bands):
+def padded(embed, monkeypatch):
+    embed.proj = nn.Conv2d(6, 10, 2, stride=2, padding=1)
+
+
+def larger(embed, monkeypatch):
+    embed.proj = nn.Conv2d(6, 10, 4, stride=4)
+
+
+def dilated(embed, monkeypatch):
+    embed.proj = nn.Conv2d(6, 10, 2, stride=2, dilation=2)
+
+
+@pytest.mark.parametrize(
+    'change', [hooked, patched, patched_class, overlapping, padded, larger, dilated]
+)
+def test_what_is_not_as_it_was_built_is_called_once(change, bands, monkeypatch):
     embed = PatchEmbed(6, 10, patch_size=2).eval()
     with torch.no_grad():
         execution.embed(embed, image(1, 6, 64, 64))
         assert bands
         bands.clear()
-        change(embed)
+        change(embed, monkeypatch)
         execution.embed(embed, image(1, 6, 64, 64))
     assert not bands
+
+
+def test_an_embedding_may_get_another_number_of_channels(bands):
+    embed = PatchEmbed(6, 10, patch_size=2).eval()
+    embed.proj, embed.norm = nn.Conv2d(6, 12, 2, stride=2), nn.LayerNorm(12)
+    with torch.no_grad():
+        tokens, _ = execution.embed(embed, image(1, 6, 64, 64))
+    assert bands
+    assert tokens.shape == (1, 1024, 12)
 
 
 def test_bands_are_for_inference_that_nobody_watches(bands, monkeypatch):
@@ -140,3 +171,27 @@ def test_under_autocast_blocks_add_to_tokens_in_float32(backbone, train, monkeyp
 
     assert dtypes == [torch.float32] * 2
     assert [output.dtype for output in outputs] == [torch.float32] * 2
+
+
+@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize('with_position', [True, False])
+@torch.no_grad()
+def test_under_autocast_tokens_have_the_type_of_the_weights(with_position, dtype):
+    # The norms of a model in half precision take tokens in half precision.
+    embed = PatchEmbed(3, 8, patch_size=4).to(dtype)
+    position = image(1, 7, 7, 8).to(dtype) if with_position else None
+    with torch.autocast('cpu', torch.bfloat16):
+        for image_dtype in (torch.bfloat16, torch.float32):
+            map_BCHW = image(1, 3, 64, 64).to(image_dtype)
+            for streaming in (None, False):
+                tokens, _ = execution.embed(embed, map_BCHW, position, streaming=streaming)
+                assert tokens.dtype == dtype
+
+
+@pytest.mark.parametrize('backbone', [InLinePVT, InLineSwin])
+def test_models_in_half_precision_run_under_autocast(backbone):
+    options = {} if backbone is InLinePVT else dict(inline_depths=(1, 0))
+    model = backbone(dict(ARCH, **options), out_indices=(0, 1)).bfloat16().eval()
+    with torch.no_grad(), torch.autocast('cpu', torch.bfloat16):
+        outputs = model(image(1, 3, 64, 64).bfloat16())
+    assert all(output.isfinite().all() for output in outputs)

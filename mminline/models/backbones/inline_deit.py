@@ -139,5 +139,5 @@ class InLineDeiT(Backbone):
             x_BLC = execution.run(block, x_BLC, hw_shape, stage.streaming)
             if index in self.out_indices:
                 out_BCHW = to_map(x_BLC[:, 1:], hw_shape)
-                outputs.append(out_BCHW.contiguous(memory_format=self.memory_format))
+                outputs.append(execution.to_order(out_BCHW, self.memory_format))
         return tuple(outputs)
