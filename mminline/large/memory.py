@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
+from ..execution.slabs import count_processes
 from .free_memory import free_bytes
 from .halo import Part, random_strip
 from .tiles import UNIT, Maps
@@ -96,5 +97,5 @@ def choose_tile_shape(
 
 
 def tile_budget(device: torch.device) -> int:
-    """Memory for a tile: 2.5 GB, or half of what is free."""
-    return min(TILE_BYTES, free_bytes(device) // 2)
+    """Memory for a tile: 2.5 GB or half of what is free, for all processes that share an image."""
+    return min(TILE_BYTES, free_bytes(device) // 2) // count_processes()

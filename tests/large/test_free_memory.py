@@ -5,7 +5,7 @@ import os
 import pytest
 import torch
 
-from mminline.large import free_memory
+from mminline.large import free_memory, memory
 from mminline.large.free_memory import free_bytes
 
 CPU = torch.device('cpu')
@@ -69,3 +69,10 @@ def test_other_systems_than_linux_are_asked_for_all_memory(system, monkeypatch):
 
     monkeypatch.delattr(os, 'sysconf')
     assert free_bytes(CPU) == free_memory.ASSUMED_BYTES
+
+
+def test_processes_that_share_an_image_share_the_memory_for_tiles(monkeypatch):
+    monkeypatch.setattr(memory, 'free_bytes', lambda device: 3_000_000_000)
+    alone = memory.tile_budget(CPU)
+    monkeypatch.setattr(memory, 'count_processes', lambda: 3)
+    assert memory.tile_budget(CPU) == alone // 3 == 500_000_000

@@ -13,7 +13,14 @@ from .exchange import (
     named_errors,
     sum_over_slabs,
 )
-from .parallel import add_rows, cut_evenly, find_slab, is_parallel, spatial_parallel
+from .parallel import (
+    add_rows,
+    count_processes,
+    cut_evenly,
+    find_slab,
+    is_parallel,
+    spatial_parallel,
+)
 from .position import resize_position
 from .shape import SlabShape, even_edges, whole_shape, whole_tokens
 
@@ -23,6 +30,7 @@ __all__ = [
     'add_rows',
     'attend',
     'average_over_slabs',
+    'count_processes',
     'cut_evenly',
     'even_edges',
     'find_slab',

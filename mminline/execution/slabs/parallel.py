@@ -48,6 +48,11 @@ def is_parallel() -> bool:
     return not torch.compiler.is_compiling() and _group.get() is not None
 
 
+def count_processes() -> int:
+    """Number of processes that share each image: 1 outside of ``spatial_parallel``."""
+    return dist.get_world_size(_group.get()) if is_parallel() else 1
+
+
 def cut_evenly(height: int, width: int) -> SlabShape | None:
     """Cut a grid into slabs of nearly equal height; None if images are not shared."""
     if not is_parallel():
